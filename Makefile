@@ -1,0 +1,35 @@
+# Everything runs in .venv; tools/setup makes it (and whatever else is missing) on the first call.
+# Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types format bench clean
+
+help:    ## this list
+	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
+
+setup:   ## prepare this machine (every other target does so by itself)
+	@bash tools/setup
+
+run: setup   ## the demo
+	@.venv/bin/postroom demo $(ARGS)
+
+test: lint types   ## everything that must hold: lint, types, tests
+	@.venv/bin/python -m pytest -n auto $(ARGS)
+
+lint: setup   ## rules and formatting
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m ruff format --check .
+
+types: setup   ## mypy, strict
+	@.venv/bin/python -m mypy
+
+format: setup   ## repair what ruff can repair
+	@.venv/bin/python -m ruff check --fix .
+	@.venv/bin/python -m ruff format .
+
+bench: setup   ## the measurements
+	@.venv/bin/python -m bench $(ARGS)
+
+clean:   ## remove everything that can be made again
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
