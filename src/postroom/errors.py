@@ -1,0 +1,180 @@
+"""Everything Postroom raises, as one tree with stable codes.
+
+    PostroomError                 error
+    ├── InvalidInput              invalid_input        (also a ValueError)
+    │   └── BodyTooLarge          body_too_large
+    ├── ConfigError               config_error
+    │   └── MissingExtra          missing_extra
+    ├── Refused                   refused
+    ├── QueueFull                 queue_full
+    ├── PartialPut                partial_put
+    ├── NotFound                  not_found
+    ├── Conflict                  conflict
+    ├── LeaseLost                 lease_lost
+    ├── Undecodable               undecodable
+    ├── Closed                    closed
+    ├── EngineUnavailable         engine_unavailable
+    └── Verdict                   verdict              (raised by handlers, for the worker)
+        ├── Retry                 retry
+        └── Bury                  bury
+
+A `code` never changes once released: HTTP statuses and CLI exit codes hang on it.
+Without a message of its own, an error says the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from postroom.duration import Duration
+
+
+class PostroomError(Exception):
+    """Something went wrong in Postroom."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
+
+
+class InvalidInput(PostroomError, ValueError):
+    """The input is not acceptable; nothing was changed."""
+
+    code = "invalid_input"
+
+
+class BodyTooLarge(InvalidInput):
+    """The body is larger than max_body; nothing was put."""
+
+    code = "body_too_large"
+
+
+class ConfigError(PostroomError):
+    """The configuration (URL, file, environment or argument) is not usable."""
+
+    code = "config_error"
+
+
+class MissingExtra(ConfigError):
+    """An optional part of Postroom is not installed; the message names the pip command."""
+
+    code = "missing_extra"
+
+
+class Refused(PostroomError):
+    """A before_put hook refused the message; nothing was put."""
+
+    code = "refused"
+
+
+class QueueFull(PostroomError):
+    """The queue is at its limit; nothing of this call was put.
+
+    `reason` is "capacity" (the queue's own limit) or "memory" (the store's).
+    """
+
+    code = "queue_full"
+
+    def __init__(self, message: str = "", *, reason: str = "capacity") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class PartialPut(PostroomError):
+    """Some messages were put and some were refused: repeat `refused`.
+
+    `accepted` holds one put result per message that is safely stored, `refused`
+    the messages that are not; the cause says why.
+    """
+
+    code = "partial_put"
+
+    def __init__(self, accepted: Sequence[Any], refused: Sequence[Any]) -> None:
+        super().__init__(f"{len(accepted)} messages were put, {len(refused)} were refused: repeat those")
+        self.accepted = list(accepted)
+        self.refused = list(refused)
+
+
+class NotFound(PostroomError):
+    """There is no such message, queue or record."""
+
+    code = "not_found"
+
+
+class Conflict(PostroomError):
+    """The present state does not allow this; nothing was changed."""
+
+    code = "conflict"
+
+
+class LeaseLost(PostroomError):
+    """This delivery no longer holds its message; nothing was changed.
+
+    `outcome` is "lost" (somebody else may be working on it) or "gone" (it is settled).
+    """
+
+    code = "lease_lost"
+
+    def __init__(self, message: str = "", *, outcome: str = "lost") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class Undecodable(PostroomError):
+    """The body cannot be decoded as its content type says."""
+
+    code = "undecodable"
+
+
+class Closed(PostroomError):
+    """The room is shut down or closed and takes no more messages."""
+
+    code = "closed"
+
+
+class EngineUnavailable(PostroomError):
+    """The engine's store cannot be reached."""
+
+    code = "engine_unavailable"
+
+
+class Verdict(PostroomError):
+    """What a handler decided about its own delivery."""
+
+    code = "verdict"
+
+
+class Retry(Verdict):
+    """Try this delivery again later: `after` a span or `at` a moment, else by the queue's backoff.
+
+    It counts as an attempt. The cause (`raise Retry(...) from error`) is kept in the history.
+    """
+
+    code = "retry"
+
+    def __init__(
+        self,
+        after: Duration | None = None,
+        *,
+        at: datetime | float | None = None,
+        reason: str = "",
+    ) -> None:
+        super().__init__(reason or "the handler asked for another attempt")
+        if after is not None and at is not None:
+            raise InvalidInput("Retry takes after or at, not both")
+        self.after = after
+        self.at = at
+
+
+class Bury(Verdict):
+    """Keep this delivery as a dead letter now, without further attempts."""
+
+    code = "bury"
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "the handler gave it up")

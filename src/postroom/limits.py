@@ -1,0 +1,141 @@
+"""The bounds of everything, and the checks that hold input to them: InvalidInput, and nothing changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from postroom.duration import MAX_SPAN
+from postroom.errors import InvalidInput
+from postroom.ids import is_id
+
+JSON = "application/json"
+BINARY = "application/octet-stream"
+#: Decoding these runs code that a stranger chose.
+FORBIDDEN_CONTENT = re.compile("pickle|python-serialize|marshal", re.IGNORECASE)
+
+#: The most items of one call, and the most bytes of bodies that one call takes or gives.
+MAX_BATCH = 1_000
+MAX_PUT_BYTES = 16 * 2**20
+MAX_CLAIM_BYTES = 4 * 2**20
+#: The largest body an engine takes unless it was opened with another `max_body`.
+MAX_BODY = 16 * 2**20
+MAX_HEADER_BYTES = 64 * 2**10
+MAX_CHECKPOINT = 64 * 2**10
+MAX_RECORD = 64 * 2**10
+MAX_NAME = 200
+MAX_KEY = 1_000
+MAX_PRIORITY = 255
+MAX_ATTEMPTS = 1_000
+#: Attempts kept with a message, ids kept in a log entry, entries kept in a log and in a topic.
+KEPT_ATTEMPTS = 20
+KEPT_IDS = 50
+LOG_LIMIT = 10_000
+TOPIC_LIMIT = 10_000
+#: How long a topic keeps an entry (ms), and the largest entry it takes.
+TOPIC_AGE = 24 * 3_600_000
+MAX_TOPIC_ENTRY = 2**20
+
+#: 2025-01-01 UTC. Order counts 32 ticks a millisecond from here in 45 bits: until 2059.
+EPOCH = 1_735_689_600_000
+LAST_DUE = EPOCH + 2**45 // 32 - 1
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f{}]+")
+
+
+def check_name(name: str, what: str = "queue name") -> str:
+    """A name that every store can carry: 1–200 bytes of UTF-8 without control characters or braces."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"{what}: expected text, not {name!r:.80}")
+    if not _NAME.fullmatch(name) or len(_utf8(name, what)) > MAX_NAME:
+        allowed = f"1 to {MAX_NAME} bytes without control characters or braces"
+        raise InvalidInput(f"{what}: {name!r:.80} must be {allowed}")
+    return name
+
+
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what}: {text!r:.80} is not valid UTF-8") from None
+
+
+def check_key(key: str, what: str) -> str:
+    """A record's key: 1–1,000 bytes of UTF-8, whatever they are."""
+    if not isinstance(key, str) or not 1 <= len(_utf8(key, what)) <= MAX_KEY:
+        raise InvalidInput(f"{what}: {key!r:.80} must be 1 to {MAX_KEY:,} bytes of text")
+    return key
+
+
+def cut_text(text: str, what: str) -> str:
+    """Text for people to read, made of characters every store can keep, and not too much of it."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what}: expected text, not {text!r:.80}")
+    return text[:MAX_NAME].encode("utf-8", "replace").decode()
+
+
+def check_id(id: str) -> None:
+    if not isinstance(id, str) or not is_id(id):
+        raise InvalidInput(f"id: {id!r:.80} is not 32 lower-case hex digits")
+
+
+def check_between(name: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(f"{name}: {value!r:.80} is not between {least:,} and {most:,}")
+
+
+def check_content_type(content_type: str) -> None:
+    check_name(content_type, "content_type")
+    if FORBIDDEN_CONTENT.search(content_type):
+        raise InvalidInput(f"content_type: {content_type!r} is refused, because decoding it runs code")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    size = 0
+    for key, value in headers.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInput(f"headers: {key!r:.80} and its value must both be text")
+        size += len(_utf8(key, "header")) + len(_utf8(value, "header"))
+    if size > MAX_HEADER_BYTES:
+        raise InvalidInput(f"headers: {size:,} bytes are more than {MAX_HEADER_BYTES:,}")
+
+
+def check_when(delay: int, due: int | None) -> None:
+    """Refuse a time to come back at that makes no sense, whatever the engine's clock says."""
+    check_between("delay", delay, 0, MAX_SPAN)
+    if due is not None:
+        check_between("due", due, 0, LAST_DUE)
+
+
+def when(delay: int, due: int | None, now: int) -> int:
+    """The time to come back at. Beyond the year 2059, where order ends, it is the last moment there is."""
+    return min(now + delay if due is None else due, LAST_DUE)
+
+
+def check_publish(topic: str, entries: Sequence[bytes]) -> None:
+    check_name(topic, "topic")
+    check_batch(entries)
+    sizes = [len(entry) for entry in entries]
+    if max(sizes, default=0) > MAX_TOPIC_ENTRY or sum(sizes) > MAX_PUT_BYTES:
+        raise InvalidInput(
+            f"publish: an entry is at most {MAX_TOPIC_ENTRY:,} bytes, a call {MAX_PUT_BYTES:,}"
+        )
+
+
+def check_batch(items: Sequence[object]) -> None:
+    if len(items) > MAX_BATCH:
+        raise InvalidInput(f"{len(items):,} items are more than {MAX_BATCH:,} in one call")
+
+
+def check_limit(limit: int) -> None:
+    check_between("limit", limit, 1, MAX_BATCH)
+
+
+def check_span(name: str, span: int | None) -> None:
+    if span is not None:
+        check_between(name, span, 1, MAX_SPAN)
+
+
+def check_checkpoint(checkpoint: bytes | None) -> None:
+    if checkpoint is not None and len(checkpoint) > MAX_CHECKPOINT:
+        raise InvalidInput(f"checkpoint: {len(checkpoint):,} bytes are more than {MAX_CHECKPOINT:,}")

@@ -1,0 +1,69 @@
+"""What is written down beside the messages: the history of a queue, topics, records."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+
+class Event(enum.StrEnum):
+    """What a queue's history tells; a newer release may tell more."""
+
+    RETRY = "retry"
+    REQUEUE = "requeue"
+    MOVE_TO_DLQ = "move_to_dlq"
+    EXPIRE = "expire"
+    EVICT = "evict"
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    RUN_NOW = "run_now"
+    REPLAY = "replay"
+    DISCARD = "discard"
+    PAUSE = "pause"
+    RESUME = "resume"
+    PURGE = "purge"
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a queue's history: what one engine call did, with at most 50 of the ids."""
+
+    id: str
+    at: int
+    queue: str
+    event: str
+    count: int
+    ids: tuple[str, ...] = ()
+    info: dict[str, int | str] = {}
+
+
+class Log(NamedTuple):
+    """Log entries after a cursor; `missed` counts those that retention took before they were read."""
+
+    entries: list[LogEntry]
+    cursor: str
+    missed: int = 0
+
+
+class TopicEntry(NamedTuple):
+    id: str
+    at: int
+    data: bytes
+
+
+class TopicPage(NamedTuple):
+    """Topic entries after a cursor; `missed` counts those that retention took before they were read."""
+
+    entries: list[TopicEntry]
+    cursor: str
+    missed: int = 0
+
+
+class Record(NamedTuple):
+    """A small versioned value. A version never comes back, not even after a delete."""
+
+    key: str
+    value: bytes
+    version: int
+    expires: int | None = None
