@@ -1,0 +1,129 @@
+"""The books of one queue: everything that is kept beside its messages. Pure: `now` is passed in."""
+
+from __future__ import annotations
+
+from postroom.engines.memory.journal import Journal
+from postroom.limits import KEPT_IDS, LOG_LIMIT
+from postroom.logs import Event, LogEntry
+from postroom.model import COUNTERS
+from postroom.policy import Policy, due_seq, next_seq, ticks
+
+
+class Books:
+    """Policy, pause, sequence numbers, grace, rate, counters and history of one queue."""
+
+    def __init__(self, name: str, policy: Policy, now: int) -> None:
+        self.name = name
+        self.policy = policy
+        self.paused = False
+        self.pause_reason = ""
+        self.seq = 0
+        self.last_call = now
+        self.grace_until = now
+        self.bucket = policy.rate.full if policy.rate else 0
+        self.bucket_at = now
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.log: Journal[LogEntry] = Journal(LOG_LIMIT, first=ticks(now) + 1)
+        #: How many waiters the present step gives reason to wake: for something that can be claimed,
+        #: and for an earlier due time that somebody should keep. Taken by the engine.
+        self.rings = 0
+        self.alarms = 0
+        self._news: dict[Event, list[str]] = {}
+        self._told = False
+
+    def reached(self, now: int) -> None:
+        """A call came through. After a long silence nobody is taken for dead at first."""
+        if grace := self.policy.grace(now - self.last_call):
+            self.grace_until = now + grace
+        self.last_call = now
+
+    def adopt(self, policy: Policy, now: int) -> None:
+        """Live by another policy from now on; a new rate begins with a full bucket."""
+        if policy.rate != self.policy.rate:
+            self.bucket, self.bucket_at = policy.rate.full if policy.rate else 0, now
+        self.policy = policy
+
+    # --- order ------------------------------------------------------------------------------
+
+    def new_order(self, priority: int, now: int) -> int:
+        """The place of a message that becomes ready now: behind all of its level."""
+        self.seq = next_seq(self.seq, now)
+        return self.policy.order(priority, self.seq)
+
+    def due_order(self, priority: int, due: int, now: int) -> int:
+        """The place of a message that becomes ready now but was due at `due`."""
+        seq = due_seq(self.seq, now, due)
+        self.seq = max(self.seq, seq)
+        return self.policy.order(priority, seq)
+
+    # --- time -------------------------------------------------------------------------------
+
+    def wake(self, now: int, deadline: int | None, *others: int | None) -> int:
+        """The span until the next deadline or the earliest of `others`, at most a third of the lease.
+
+        Nobody waits longer than that, so that a silence always means that nobody could call.
+        """
+        wakes = [now + self.policy.lease // 3]
+        if deadline is not None:
+            wakes.append(max(deadline, self.grace_until))
+        wakes += (other for other in others if other is not None)
+        return max(0, min(wakes) - now)
+
+    # --- rate -------------------------------------------------------------------------------
+
+    def allowance(self, now: int) -> int:
+        """The claims that the rate allows at this moment."""
+        rate = self.policy.rate
+        if rate is None:
+            return 0
+        earned = (now - self.bucket_at) * rate.count
+        self.bucket, self.bucket_at = min(rate.full, self.bucket + earned), now
+        return self.bucket // rate.per
+
+    def spend(self, claims: int, now: int) -> None:
+        """Take claims from the bucket; negative: give them back."""
+        if rate := self.policy.rate:
+            self.allowance(now)
+            self.bucket = min(rate.full, self.bucket - claims * rate.per)
+
+    def refill_in(self, now: int) -> int:
+        """How long until one claim is allowed."""
+        rate = self.policy.rate
+        if rate is None or self.allowance(now) > 0:
+            return 0
+        return -((self.bucket - rate.per) // rate.count)
+
+    # --- telling ----------------------------------------------------------------------------
+
+    def count(self, counter: str, event: Event, id: str) -> None:
+        """Count one message and have it told with the others of this step."""
+        self.counters[counter] += 1
+        self.note(event, id)
+
+    def note(self, event: Event, id: str) -> None:
+        self._news.setdefault(event, []).append(id)
+
+    def announce(self, now: int) -> bool:
+        """Write what happened in this step, one log entry for each kind of event; whether anything did."""
+        for event, ids in self._news.items():
+            self.tell(now, event, ids)
+        self._news.clear()
+        told, self._told = self._told, False
+        return told
+
+    def tell(
+        self,
+        now: int,
+        event: Event,
+        ids: list[str],
+        info: dict[str, int | str] | None = None,
+        count: int | None = None,
+    ) -> None:
+        """Write one log entry; `count` is the number of ids unless they are not named."""
+        self._told = True
+        count, kept = len(ids) if count is None else count, tuple(ids[:KEPT_IDS])
+        self.log.append(
+            lambda id: LogEntry(
+                id=id, at=now, queue=self.name, event=event, count=count, ids=kept, info=info or {}
+            )
+        )

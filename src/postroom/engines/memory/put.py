@@ -1,0 +1,79 @@
+"""Putting: all messages of a call or none, each at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postroom.engines.memory.slot import Slot
+from postroom.engines.memory.state import QueueState
+from postroom.errors import InvalidInput, QueueFull
+from postroom.limits import LAST_DUE
+from postroom.model import Message, NewMessage, Put, State
+
+
+def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put]:
+    puts, new = _sort_out(state, messages, now)
+    admit(state, sum(not message.failure for message, _ in new))
+    for message, stored in new:
+        if message.failure:
+            state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now)
+        else:
+            state.enter(stored, now)
+    state.counters["put"] += len(new)
+    return puts
+
+
+def admit(state: QueueState, count: int) -> None:
+    """Refuse what would go beyond the capacity, before anything is written."""
+    capacity, waiting = state.policy.capacity, len(state.waiting)
+    if capacity is not None and count and waiting + count > capacity:
+        raise QueueFull(
+            f"{state.name}: {waiting:,} of {capacity:,} are waiting, there is no room for {count:,} more"
+        )
+
+
+def _sort_out(
+    state: QueueState, messages: Sequence[NewMessage], now: int
+) -> tuple[list[Put], list[tuple[NewMessage, Message]]]:
+    """What is new, and an answer for every message."""
+    puts: list[Put] = []
+    new: dict[str, tuple[NewMessage, Message]] = {}
+    keys: dict[str, str] = {}
+    for message in messages:
+        id, key = message.id, None if message.failure else message.unique_key
+        if id in new or state.knows(id, now):
+            puts.append(Put(id, created=False))
+        elif key and (holder := keys.get(key) or state.holder(key)):
+            puts.append(Put(holder, created=False))
+        else:
+            if key:
+                keys[key] = id
+            new[id] = message, _stored(state.name, message, now)
+            puts.append(Put(id))
+    return puts, list(new.values())
+
+
+def _stored(queue: str, new: NewMessage, now: int) -> Message:
+    due = now + new.delay if new.due is None else max(now, new.due)
+    if due > LAST_DUE:
+        raise InvalidInput("delay: the message would be due after 2059")
+    expires = new.expires if new.ttl is None else now + new.ttl
+    if expires is not None and expires <= due:
+        raise InvalidInput("expires: a message must expire after now and after it is due")
+    return Message(
+        id=new.id,
+        queue=queue,
+        body=new.body,
+        put_at=now,
+        due=due,
+        kind=new.kind,
+        content_type=new.content_type,
+        headers=new.headers,
+        priority=new.priority,
+        expires=expires,
+        ack_timeout=new.ack_timeout,
+        max_attempts=new.max_attempts,
+        correlation_id=new.correlation_id,
+        unique_key=new.unique_key,
+        remember=new.remember,
+    )

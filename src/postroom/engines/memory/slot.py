@@ -1,0 +1,64 @@
+"""One message and everything about it that changes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from postroom.limits import KEPT_ATTEMPTS
+from postroom.model import Attempt, Entry, Failure, Message, State
+
+
+class Slot(msgspec.Struct, gc=False):
+    """A message in its queue. `order` is None while it is scheduled, `token` None while nobody holds it."""
+
+    message: Message
+    state: State
+    due: int
+    order: int | None = None
+    attempt: int = 0
+    deliveries: int = 0
+    ran_out: int = 0
+    strays: int = 0
+    token: str | None = None
+    consumer: str = ""
+    claimed_at: int = 0
+    lease: int | None = None
+    started_at: int | None = None
+    ack_deadline: int | None = None
+    deadline: int | None = None
+    ended_at: int = 0
+    checkpoint: bytes | None = None
+    attempts: tuple[Attempt, ...] = ()
+    failure: Failure | None = None
+    replayed_as: tuple[str, ...] = ()
+
+    def lay_down(self) -> None:
+        """Nobody holds it any more: no old receipt fits."""
+        self.token = self.started_at = self.ack_deadline = self.deadline = None
+        self.consumer = ""
+
+    def note_attempt(self, now: int, error: str) -> None:
+        """Count the work that ends now as an attempt, and keep the newest of them."""
+        self.attempt += 1
+        began = self.claimed_at if self.started_at is None else self.started_at
+        done = Attempt(consumer=self.consumer, started_at=began, ended_at=now, error=error[:500])
+        self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], done)
+
+    def entry(self) -> Entry:
+        return Entry(
+            message=self.message,
+            state=self.state,
+            due=self.due,
+            attempt=self.attempt,
+            deliveries=self.deliveries,
+            ran_out=self.ran_out,
+            strays=self.strays,
+            order=self.order,
+            consumer=self.consumer,
+            started_at=self.started_at,
+            deadline=self.deadline,
+            checkpoint=self.checkpoint,
+            attempts=self.attempts,
+            failure=self.failure,
+            replayed_as=self.replayed_as,
+        )
