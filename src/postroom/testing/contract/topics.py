@@ -1,0 +1,118 @@
+"""publish and read: every subscriber reads everything from its own cursor."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom.errors import InvalidInput
+from postroom.limits import MAX_TOPIC_ENTRY, TOPIC_LIMIT
+from postroom.logs import TopicPage
+from postroom.testing.contract.base import ContractBase
+
+
+class TopicContract(ContractBase):
+    """A topic is a log that everybody reads at their own pace."""
+
+    @property
+    def topic(self) -> str:
+        return self.queue + "-topic"
+
+    def publish(self, *entries: bytes) -> None:
+        self.engine.publish(self.topic, entries)
+
+    def read(self, after: str | None, limit: int = 100) -> TopicPage:
+        return self.engine.read(self.topic, after=after, limit=limit)
+
+    def data(self, after: str | None, limit: int = 100) -> list[bytes]:
+        return [entry.data for entry in self.read(after, limit).entries]
+
+    def test_a_topic_is_read_from_now_on(self) -> None:
+        self.publish(b"before")
+        page = self.read(None)
+        assert page.entries == []
+        self.publish(b"after")
+        assert self.data(page.cursor) == [b"after"]
+
+    def test_a_topic_is_read_from_the_oldest(self) -> None:
+        self.publish(b"a", b"b")
+        self.publish(b"c")
+        assert self.data("") == [b"a", b"b", b"c"]
+
+    def test_a_topic_is_read_from_now_on_before_anything_was_published(self) -> None:
+        cursor = self.read(None).cursor
+        self.publish(b"first")
+        assert self.data(cursor) == [b"first"]
+
+    def test_a_topic_cursor_goes_on_where_it_was(self) -> None:
+        self.publish(b"a", b"b", b"c")
+        page = self.read("", limit=2)
+        assert [entry.data for entry in page.entries] == [b"a", b"b"]
+        assert self.data(page.cursor) == [b"c"]
+
+    def test_a_topic_cursor_at_the_end_stays_there(self) -> None:
+        self.publish(b"a")
+        page = self.read("")
+        again = self.read(page.cursor)
+        assert again.entries == []
+        self.publish(b"b")
+        assert self.data(again.cursor) == [b"b"]
+
+    def test_two_readers_of_a_topic_read_everything(self) -> None:
+        fast, slow = self.read(None).cursor, self.read(None).cursor
+        for number in range(4):
+            self.publish(bytes([number]))
+            page = self.read(fast)
+            assert [entry.data for entry in page.entries] == [bytes([number])]
+            fast = page.cursor
+        assert self.data(slow) == [bytes([number]) for number in range(4)]
+
+    def test_topic_entries_have_an_id_of_their_own_and_the_engines_time(self) -> None:
+        self.publish(b"a")
+        self.clock.advance("1s")
+        self.publish(b"b", b"b")
+        entries = self.read("").entries
+        assert len({entry.id for entry in entries}) == 3
+        assert [entry.at for entry in entries] == [self.clock() - 1_000, self.clock(), self.clock()]
+
+    def test_a_topic_gives_any_bytes_back(self) -> None:
+        self.publish(b"", bytes(range(256)))
+        assert self.data("") == [b"", bytes(range(256))]
+
+    def test_topics_do_not_meet(self) -> None:
+        self.publish(b"a")
+        assert self.engine.read(self.topic + "-other", after="").entries == []
+
+    def test_a_reader_that_fell_behind_is_told_how_much_it_missed(self) -> None:
+        cursor = self.read(None).cursor
+        total = TOPIC_LIMIT + 1_500
+        for start in range(0, total, 500):
+            self.publish(*(str(number).encode() for number in range(start, start + 500)))
+        page = self.read(cursor, limit=10)
+        assert 0 < page.missed <= 1_500
+        assert page.entries[0].data == str(page.missed).encode()
+        assert self.read(page.cursor, limit=10).missed == 0
+
+    def test_a_topic_keeps_an_entry_for_a_day(self) -> None:
+        cursor = self.read(None).cursor
+        self.publish(b"old", b"old")
+        self.clock.advance("12h")
+        self.publish(b"young")
+        self.clock.advance("12h")
+        self.publish(b"new")
+        page = self.read(cursor)
+        assert ([entry.data for entry in page.entries], page.missed) == ([b"young", b"new"], 2)
+
+    def test_a_reader_from_the_oldest_missed_nothing(self) -> None:
+        for _ in range(TOPIC_LIMIT // 1_000 + 2):
+            self.publish(*[b""] * 1_000)
+        assert self.read("", limit=1).missed == 0
+
+    def test_an_entry_that_is_too_large_is_refused(self) -> None:
+        with pytest.raises(InvalidInput):
+            self.engine.publish(self.topic, [b"x" * (MAX_TOPIC_ENTRY + 1)])
+
+    def test_an_entry_that_is_too_old_goes_with_the_next_one(self) -> None:
+        self.engine.publish(self.topic, [b"old"])
+        self.clock.advance("24h")
+        self.engine.publish(self.topic, [b"new"])
+        assert [entry.data for entry in self.engine.read(self.topic, after="").entries] == [b"new"]
