@@ -1,0 +1,237 @@
+"""Where every setting comes from: defaults < postroom.toml < POSTROOM_* variables < arguments.
+
+A setting given at the top of the file, in the environment or as an argument is meant for all
+queues; a table `[queues.NAME]` is about one queue and therefore beats all of them. Every value
+knows its origin, unknown names are errors with a suggestion, and nothing wrong is passed over:
+`load` either gives a complete, valid configuration or raises ConfigError in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroom import settings as known
+from postroom.duration import milliseconds
+from postroom.errors import ConfigError, InvalidInput
+from postroom.limits import check_name
+from postroom.policy import Policy
+
+FILE = "postroom.toml"
+PREFIX = "POSTROOM_"
+#: Names the file, and is therefore the one variable that is not a setting.
+FILE_VARIABLE = "POSTROOM_CONFIG"
+#: What Kubernetes and Docker put into every container beside a service that is called "postroom".
+_SERVICE_LINK = re.compile(r"POSTROOM_(SERVICE_|PORT$|PORT_)")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value as people write it ("30s", 3; None is off) and where it was given."""
+
+    value: Any
+    origin: str
+
+
+Layer = Mapping[str, Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A complete, valid configuration. Spans are milliseconds, sizes bytes.
+
+    url             which engine, and where its store is
+    sweep_interval  a queue nobody consumes is swept at least this often
+    sweep_batch     how much one sweep call does at most; a full one is repeated at once
+    max_body        the largest body that can be put
+    keeper_ttl      a keeper that is silent for this long loses its lock
+    poll_timeout    how long an idle consumer waits before it looks again anyway
+    default         the policy of every queue without a table of its own
+    declared        the policies of the queues that have one
+    file            the file that was read; None without one
+    settings        every setting of the top level
+    tables          what the queues' own tables give, and nothing else
+    """
+
+    url: str = field(repr=False)  # it may hold a password
+    sweep_interval: int
+    sweep_batch: int
+    max_body: int
+    keeper_ttl: int
+    poll_timeout: int
+    default: Policy
+    declared: Mapping[str, Policy]
+    file: str | None
+    settings: Layer = field(repr=False)
+    tables: Mapping[str, Layer] = field(repr=False)
+
+    def policy(self, queue: str) -> Policy:
+        """What this queue promises, whether or not it has a table."""
+        return self.declared.get(queue, self.default)
+
+    def settings_of(self, queue: str) -> Layer:
+        """The policy of a queue, setting by setting, each with its origin."""
+        given = {**self.settings, **self.tables.get(queue, {})}
+        return {name: given[name] for name in known.POLICY}
+
+    def origin_of(self, queue: str | None, setting: str) -> str:
+        """Where a setting of this queue was given; without a queue, of the top level."""
+        layer = self.settings if queue is None else self.settings_of(queue)
+        name = known.canonical(setting)
+        if name not in layer:
+            raise ConfigError(f"{setting}: {_unknown(setting, layer)}")
+        return layer[name].origin
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    **arguments: Any,
+) -> Config:
+    """The configuration from all layers, or ConfigError.
+
+    The file is `path`, else the one POSTROOM_CONFIG names, else ./postroom.toml if there is one.
+    An argument of None turns off what can be turned off.
+    """
+    file, content = _read_file(path, environ)
+    queues = content.pop("queues", {})
+    settings = {
+        **{name: Setting(value, "default") for name, value in known.DEFAULTS.items()},
+        **_layer(f"{file}: ", content, _spelling(*known.TOP_LEVEL, "queues"), origin=file),
+        **_environment(environ),
+        **_layer("argument ", arguments, _spelling(*known.TOP_LEVEL), origin="argument"),
+    }
+    return _config(file, settings, _tables(f"{file}", queues))
+
+
+def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> Config:
+    return Config(
+        url=settings["url"].value,
+        sweep_interval=milliseconds(settings["sweep_interval"].value),
+        sweep_batch=settings["sweep_batch"].value,
+        max_body=known.size_in_bytes(settings["max_body"].value),
+        keeper_ttl=milliseconds(settings["keeper_ttl"].value),
+        poll_timeout=milliseconds(settings["poll_timeout"].value),
+        default=_policy(settings),
+        declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
+        file=file,
+        settings=settings,
+        tables=tables,
+    )
+
+
+def _policy(settings: Layer) -> Policy:
+    return Policy.from_text({name: setting.value for name, setting in settings.items()})
+
+
+# ---- postroom.toml --------------------------------------------------------------------------------
+
+
+def _read_file(
+    path: str | os.PathLike[str] | None, environ: Mapping[str, str]
+) -> tuple[str | None, dict[str, Any]]:
+    import tomllib  # here, because most programs that import Postroom have no file
+    from pathlib import Path
+
+    named = path or environ.get(FILE_VARIABLE)
+    file = Path(named or FILE)
+    try:
+        with file.open("rb") as stream:
+            return str(file), tomllib.load(stream)
+    except FileNotFoundError:
+        if not named:
+            return None, {}
+        by = "" if path else f" ({FILE_VARIABLE} names it)"
+        raise ConfigError(f"{file}: there is no such file{by}") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: is not valid TOML: {error}") from None
+
+
+def _tables(file: str, queues: Any) -> dict[str, Layer]:
+    if not isinstance(queues, dict):
+        raise ConfigError(f"{file}: queues: expected tables such as [queues.emails], not {queues!r}")
+    return {queue: _table(file, queue, table) for queue, table in queues.items()}
+
+
+def _table(file: str, queue: str, table: Any) -> Layer:
+    try:
+        check_name(queue)
+    except InvalidInput as error:
+        raise ConfigError(f"{file}: [queues] {error}") from None
+    where = f"[queues.{queue}]" if re.fullmatch(r"[\w-]+", queue, re.ASCII) else f'[queues."{queue}"]'
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: {where} expected a table of settings, not {table!r}")
+    for key, value in table.items():
+        if key in known.ROOM:
+            raise ConfigError(f"{file}: {where} {key}: belongs to the top of the file, not to one queue")
+        if isinstance(value, dict) and key not in known.QUEUE_LEVEL:
+            dotted = f'[queues."{queue}.{key}"]'
+            raise ConfigError(f"{file}: {where} {key!r}: a queue name with a dot is written {dotted}")
+    return _layer(f"{file}: {where} ", table, _spelling(*known.QUEUE_LEVEL), origin=f"{file} {where}")
+
+
+# ---- The environment ------------------------------------------------------------------------------
+
+
+def _environment(environ: Mapping[str, str]) -> Layer:
+    """What the variables give; an empty one counts as not set."""
+    names = {f"{PREFIX}{name.upper()}": name for name in known.TOP_LEVEL}
+    given = {
+        variable: known.from_variable(names.get(variable, ""), text.strip())
+        for variable, text in environ.items()
+        if variable.startswith(PREFIX) and text.strip() and not _is_foreign(variable)
+    }
+    return _layer("", given, names, origin=None)
+
+
+def _is_foreign(variable: str) -> bool:
+    return variable == FILE_VARIABLE or _SERVICE_LINK.match(variable) is not None
+
+
+# ---- Any layer ------------------------------------------------------------------------------------
+
+
+def _spelling(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+def _layer(where: str, given: Mapping[str, Any], names: Mapping[str, str], *, origin: str | None) -> Layer:
+    """What one layer gives, checked. `names` maps its spelling of a setting to the setting.
+
+    Without an `origin`, each value's own spelling is its origin, as for a variable.
+    """
+    layer: dict[str, Setting] = {}
+    for spelled, value in given.items():
+        place = where + (spelled if spelled.isidentifier() else repr(spelled))
+        if spelled not in names:
+            raise ConfigError(f"{place}: {_unknown(spelled, names)}")
+        name = known.canonical(names[spelled])
+        if name in layer:
+            both = " and ".join(key for key in given if known.canonical(names.get(key, "")) == name)
+            raise ConfigError(f"{place}: {both} set the same thing; give one of them")
+        layer[name] = Setting(_value(place, names[spelled], value), origin or spelled)
+    return layer
+
+
+def _value(place: str, name: str, value: Any) -> Any:
+    try:
+        return known.written(name, value)
+    except (ValueError, OverflowError) as error:  # InvalidInput, or a number beyond all bounds
+        expected = str(error).removeprefix(f"{known.canonical(name)}: ").removeprefix(f"{name}: ")
+        alternative = f' (or "{known.OFF}")' if name in known.TURNED_OFF else ""
+        raise ConfigError(f"{place}: {expected}{alternative}") from None
+
+
+def _unknown(spelled: str, names: Collection[str]) -> str:
+    import difflib
+
+    # Without the prefix, or every variable would look like every other.
+    bare = {name.removeprefix(PREFIX): name for name in names}
+    close = difflib.get_close_matches(spelled.removeprefix(PREFIX), bare, n=1)
+    return f"unknown setting; did you mean {bare[close[0]]}?" if close else "unknown setting"

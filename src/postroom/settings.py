@@ -1,0 +1,155 @@
+"""What can be set, and what is a valid value: one setting at a time, whatever layer it comes from.
+
+What a queue can be told, and what of it is valid, is asked of `Policy` itself: a new policy
+setting is at once a setting of the file and of the environment, with the policy's own default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from postroom.duration import format_duration, milliseconds
+from postroom.errors import InvalidInput
+from postroom.limits import MAX_BATCH
+from postroom.policy import SETTINGS, Policy
+
+#: TOML has no null: this turns off what can be turned off.
+OFF = "off"
+#: Other words for a setting, as Celery and people say them; n retries are n + 1 attempts.
+ALIASES = {"visibility_timeout": "lease", "retries": "max_attempts"}
+
+
+def canonical(name: str) -> str:
+    """The setting that a name stands for."""
+    return ALIASES.get(name, name)
+
+
+def written(name: str, value: Any) -> Any:
+    """The value in the one form in which Postroom writes it: 90 and "90s" are both "1m30s".
+
+    None is off. Raises InvalidInput, saying what is expected.
+    """
+    if value in (OFF, None) and name in TURNED_OFF:
+        value = TURNED_OFF[name]
+    elif value is None:
+        raise InvalidInput(f"{name}: cannot be off")
+    return ROOM[name](name, value) if name in ROOM else _of_policy(name, value)
+
+
+def from_variable(name: str, text: str) -> Any:
+    """The text of an environment variable as the setting's type; what does not fit stays text."""
+    return int(text) if name in _WHOLE and re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
+
+
+def without_secrets(value: Any) -> Any:
+    """A value as it may be shown: a password inside a URL is masked."""
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    masked = re.sub(r"(://[^:/?#]*):.*@", r"\1:***@", value)
+    return re.sub(r"(?i)((?:password|token|secret)=)[^&#]*", r"\1***", masked)
+
+
+# ---- Settings of a queue --------------------------------------------------------------------------
+
+
+def _of_policy(name: str, value: Any) -> Any:
+    if bool in _TYPES[canonical(name)]:
+        value = _flag(name, value)
+    if name == "labels" and not isinstance(value, Mapping):
+        raise InvalidInput(f"{name}: expected a table such as {{ low = 0, normal = 5 }}, not {value!r}")
+    argument = name if name in SETTINGS else canonical(name)
+    return Policy(**{argument: value}).to_text()[canonical(name)]
+
+
+def _flag(name: str, value: Any) -> bool:
+    words = {"true": True, "on": True, "false": False, OFF: False}
+    flag = words.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(flag, bool):
+        raise InvalidInput(f"{name}: {value!r} is neither true nor false")
+    return flag
+
+
+# ---- Settings of the room -------------------------------------------------------------------------
+
+
+def _url(name: str, value: Any) -> str:
+    # The value is not repeated: it may hold a password.
+    if not isinstance(value, str) or not re.match(r"[a-z][a-z0-9+.-]*:", value):
+        raise InvalidInput(f'{name}: expected a URL such as "memory://"')
+    return value
+
+
+def _span(name: str, value: Any) -> str:
+    span = milliseconds(value, name)
+    if span == 0:
+        raise InvalidInput(f"{name}: must be longer than nothing")
+    return format_duration(span)
+
+
+def _batch(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_BATCH:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number from 1 to {MAX_BATCH:,}")
+    return value
+
+
+_SIZE = re.compile(r"\s*(\d{1,15})\s*([KMG]?)B?\s*", re.ASCII | re.IGNORECASE)
+_BYTES = {"G": 2**30, "M": 2**20, "K": 2**10, "": 1}
+
+
+def size_in_bytes(value: int | str, name: str = "size") -> int:
+    """A number of bytes, also from text such as "512KB" or "16MB" (1 KB is 1,024 bytes)."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    size = int(match[1]) * _BYTES[match[2].upper()] if match else value
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidInput(f'{name}: {value!r} is not a size such as "512KB", "16MB" or a number of bytes')
+    return size
+
+
+def _size(name: str, value: Any) -> str:
+    size = size_in_bytes(value, name)
+    unit = next(unit for unit, count in _BYTES.items() if size % count == 0)
+    return f"{size // _BYTES[unit]}{unit}B"
+
+
+# ---- The tables -----------------------------------------------------------------------------------
+
+#: Settings of the room, and how each is read; all others belong to a queue's policy.
+ROOM: dict[str, Callable[[str, Any], Any]] = {
+    "url": _url,
+    "sweep_interval": _span,
+    "sweep_batch": _batch,
+    "max_body": _size,
+    "keeper_ttl": _span,
+    "poll_timeout": _span,
+}
+
+_POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
+_TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Policy.__init__).items()}
+#: Whole numbers and nothing else: their variables are read as numbers.
+_WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES[name]} | {"sweep_batch"}
+
+#: What "off" stands for where it can be said: no limit, or no time at all.
+TURNED_OFF: dict[str, int | None] = {
+    **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
+    **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
+}
+
+#: Every setting of a queue, under its own name, in the order in which it is shown.
+POLICY = tuple(name for name in _POLICY_DEFAULTS if name not in ALIASES)
+#: What the top level and a queue's table may hold.
+TOP_LEVEL = (*ROOM, *POLICY, *ALIASES)
+QUEUE_LEVEL = (*POLICY, *ALIASES)
+
+_POLICY_TEXT = Policy().to_text()
+DEFAULTS: dict[str, Any] = {
+    "url": "memory://",
+    "sweep_interval": "5s",
+    "sweep_batch": 100,
+    "max_body": "16MB",
+    "keeper_ttl": "30s",
+    "poll_timeout": "5s",
+    **{name: _POLICY_TEXT[name] for name in POLICY},
+}
