@@ -1,0 +1,137 @@
+"""The keeper: sweeps the queues that nobody consumes. Many run, one leads.
+
+The lead is a record with a time to live and a version: it is taken, renewed and given back by
+compare-and-set, so a keeper that was away too long finds out and steps down. The lock only saves
+work: every sweep is atomic in the engine, and two keepers at once do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from postroom.engine import Engine, QueueInfo
+from postroom.errors import Closed, PostroomError
+from postroom.ids import new_token
+from postroom.limits import MAX_BATCH
+from postroom.model import Swept
+from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+LOCK_KIND, LOCK_KEY = "lock", "keeper"
+#: No queue is swept more often than this (ms), unless its lease is shorter than three of it.
+_LEAST_WAIT = 1_000
+#: A queue's full sweep is repeated at most so often before the others have their turn.
+_REPEATS = 100
+
+
+class Lead:
+    """The leader lock: held by one token at a time, for at most `ttl` without a renewal."""
+
+    def __init__(self, engine: Engine, ttl: int) -> None:
+        self._records = engine.records
+        self._ttl = ttl
+        self._token = new_token().encode()
+        self._version: int | None = None
+
+    def hold(self) -> bool:
+        """Take the lead or renew it; False while another has it."""
+        self._version = self._take(self._version or 0) or self._take(self._ours())
+        return self._version is not None
+
+    def _take(self, expect: int) -> int | None:
+        return self._records.put(LOCK_KIND, LOCK_KEY, self._token, ttl=self._ttl, expect=expect)
+
+    def _ours(self) -> int:
+        """The version of a lead that is ours without our knowing, because the reply was lost."""
+        record = self._records.get(LOCK_KIND, LOCK_KEY)
+        return record.version if record and record.value == self._token else 0
+
+    def give_up(self) -> None:
+        """Let somebody else lead at once — but only if it is still ours to give."""
+        if self._version is not None:
+            self._records.delete(LOCK_KIND, LOCK_KEY, expect=self._version)
+            self._version = None
+
+
+class Keeper:
+    """A candidate: leads when nobody else does, and then sweeps in time, every `sweep_interval` at most."""
+
+    def __init__(self, room: Room) -> None:
+        self._engine = room.engine
+        self._interval = room.config.sweep_interval
+        self._batch = room.config.sweep_batch
+        self._ttl = room.config.keeper_ttl
+        self._lead = Lead(room.engine, self._ttl)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.leading = False
+        #: When to sweep each queue next (monotonic seconds).
+        self._due: dict[str, float] = {}
+
+    def tick(self, triggered_by: str = "scheduler", *, only_due: bool = False) -> int:
+        """One look: sweep every queue, or only those due for it, if this keeper leads.
+
+        Returns when to look again (ms).
+        """
+        self.leading = self._lead.hold()
+        look = min(self._interval, self._ttl // 3)
+        if not self.leading:
+            return look
+        now = time.monotonic()
+        infos = self._engine.queues()
+        due = {info.name: self._due.get(info.name, now) for info in infos}
+        for info in infos:
+            if not only_due or due[info.name] <= now:
+                due[info.name] = now + self._wait(info, self.sweep(info.name, triggered_by)) / 1_000
+        self._due = due
+        return min([look, *(max(0, round((at - now) * 1_000)) for at in due.values())])
+
+    def _wait(self, info: QueueInfo, swept: Swept) -> int:
+        """How long to leave a queue alone: whoever consumes it looks after it more closely.
+
+        A short lease needs a closer look, or every look would come after a silence (promise 11).
+        """
+        return min(self._interval, max(swept.next_wake, min(_LEAST_WAIT, info.policy.lease // 3)))
+
+    def sweep(self, queue: str, triggered_by: str = "scheduler") -> Swept:
+        """Sweep one queue until a call was not full; what it did in all."""
+        total = Swept()
+        for _ in range(_REPEATS):
+            swept = self._engine.sweep(queue, limit=min(self._batch, MAX_BATCH), triggered_by=triggered_by)
+            total = total.plus(swept)
+            if not swept.full:
+                break
+        return total
+
+    def start(self) -> None:
+        """Run in a daemon thread until `stop`."""
+        self._thread = threading.Thread(target=self.run, name="postroom-keeper", daemon=True)
+        self._thread.start()
+
+    def run(self) -> None:
+        """Look again and again, until `stop` or until the engine is closed."""
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                wake = self.tick(only_due=True)
+            except Closed:
+                return
+            except Exception as error:  # whatever an engine raises, the keeper goes on
+                log.warning("keeper failed", extra={"event": "keeper.failed", "error": str(error)})
+                wake = self._interval
+            # Never in a tight circle, whatever a queue answers.
+            self._stop.wait(max(0.01, wake / 1_000 - (time.monotonic() - began)))
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+        try:
+            self._lead.give_up()
+        except PostroomError as error:
+            log.info(
+                "keeper could not give up its lead", extra={"event": "keeper.failed", "error": str(error)}
+            )

@@ -1,0 +1,240 @@
+"""A queue of an open room: put messages, claim them, look at them, operate on them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from postroom.content import encode
+from postroom.delivery import Delivery
+from postroom.draft import PutOptions, calls, draft, drafter
+from postroom.duration import Duration, Instant, instant, milliseconds
+from postroom.errors import Conflict, InvalidInput, NotFound, PartialPut, PostroomError
+from postroom.limits import check_name
+from postroom.logs import Log
+from postroom.model import Accepted, Action, Entry, Move, Moved, NewMessage, Page, Put, QueueStats, State
+from postroom.policy import Policy
+from postroom.search import Found, search
+
+if TYPE_CHECKING:
+    from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+#: "As configured", where None already means something else.
+Unset = Literal["configured"]
+#: A queue that stays too deep is warned about once a minute (seconds).
+_WARN_EVERY = 60.0
+
+
+class Queue:
+    """One queue by name; cheap to make, safe to share between threads."""
+
+    def __init__(self, room: Room, name: str) -> None:
+        self.room = room
+        self.name = check_name(name)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    @property
+    def policy(self) -> Policy:
+        """What the queue promises, as it is stored."""
+        return self.room.policy(self.name)
+
+    # --- put --------------------------------------------------------------------------------
+
+    def put(self, body: Any, **options: Unpack[PutOptions]) -> Put:
+        """Keep a message; when this returns it is safe. For the options see `PutOptions`.
+
+        The body may also be a message made by `message`, which has its options already.
+        Raises QueueFull, BodyTooLarge, InvalidInput or Refused (by a hook); then nothing was put.
+        """
+        return self._put([self._hooked(self._made(body, options))])[0]
+
+    def put_many(self, bodies: Iterable[Any], **options: Unpack[PutOptions]) -> list[Put]:
+        """Keep many messages, in calls of at most 1,000 messages and 16 MB, each all or nothing.
+
+        A body may also be a message made by `message`. Raises PartialPut when a later call was
+        refused after an earlier one had been accepted: repeat its `refused`.
+        """
+        make = drafter(self.policy, **options)
+        messages = [body if isinstance(body, NewMessage) else make(body) for body in bodies]
+        accepted: list[Put] = []
+        for call in calls([self._hooked(message) for message in messages]):
+            try:
+                accepted += self._put(call)
+            except PostroomError as error:
+                if not accepted:
+                    raise
+                # As they were before the hooks: those see them again when they are repeated.
+                raise PartialPut(accepted, messages[len(accepted) :]) from error
+        return accepted
+
+    def message(self, body: Any, **options: Unpack[PutOptions]) -> NewMessage:
+        """A message that is checked but not yet put; hand it to `put` or `put_many`."""
+        return draft(body, self.policy, **options)
+
+    def _made(self, body: Any, options: PutOptions) -> NewMessage:
+        if not isinstance(body, NewMessage):
+            return self.message(body, **options)
+        if options:
+            raise InvalidInput(f"a message that is made already takes no options: {', '.join(options)}")
+        return body
+
+    def _hooked(self, message: NewMessage) -> NewMessage:
+        for hook in self.room.hooks:
+            message = hook(message, self) or message
+        return message
+
+    def _put(self, messages: Sequence[NewMessage]) -> list[Put]:
+        self.room.check_open()
+        accepted = self.room.engine.put(self.name, messages)
+        self._warn_if_deep(accepted)
+        return accepted.puts
+
+    def _warn_if_deep(self, accepted: Accepted) -> None:
+        limit = self.policy.warn_depth
+        if limit is None or accepted.depth < limit:
+            return
+        now, warned = time.monotonic(), self.room.warned
+        if now - warned.get(self.name, float("-inf")) < _WARN_EVERY:
+            return
+        warned[self.name] = now
+        log.warning(
+            "queue %r is deep: %d wait",
+            self.name,
+            accepted.depth,
+            extra={"event": "queue.deep", "queue": self.name, "depth": accepted.depth, "warn_depth": limit},
+        )
+
+    # --- claim ------------------------------------------------------------------------------
+
+    def claim(self, timeout: Duration | Unset | None = "configured") -> Delivery | None:
+        """The next message, started; waits for one up to `timeout` (None: for ever; 0: not at all;
+        unless given, the room's `poll_timeout`: 5 s).
+
+        It has no heartbeat, so its `ack_timeout` alone says when it is overdue (without one, the lease).
+        None only when the time is over, or when the room is shut down and nothing is ready.
+        """
+        deliveries = self.room.claim([self.name], timeout=timeout)
+        return deliveries[0] if deliveries else None
+
+    def claim_many(self, n: int, timeout: Duration | Unset | None = "configured") -> list[Delivery]:
+        """The next up to `n` messages, all started; waits until there is at least one."""
+        return self.room.claim([self.name], n=n, timeout=timeout)
+
+    def consume(self, timeout: Duration | Unset | None = None) -> Iterator[Delivery]:
+        """Delivery after delivery, until none came for `timeout` or the room is shut down and empty."""
+        while delivery := self.claim(timeout):
+            yield delivery
+
+    # --- look -------------------------------------------------------------------------------
+
+    def stats(self) -> QueueStats:
+        return self.room.engine.stats(self.name)
+
+    def get(self, id: str) -> Entry:
+        """This message and where it stands. Raises NotFound."""
+        (entry,) = self.room.engine.get(self.name, [id])
+        if entry is None:
+            raise NotFound(f"there is no message {id} in {self.name!r}")
+        return entry
+
+    def find(
+        self,
+        state: State | str,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        group: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Page:
+        """A page of one state in its own order; the dead also by group or correlation_id."""
+        return self.room.engine.find(
+            self.name, _state(state), cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
+        )
+
+    def find_all(self, state: State | str, **narrow: Any) -> Iterator[Entry]:
+        """Every message of one state, page by page, for as long as there are more."""
+        cursor = None
+        while True:
+            page = self.find(state, cursor=cursor, **narrow)
+            yield from page.entries
+            if (cursor := page.cursor) is None:
+                return
+
+    def search(self, state: State | str, match: Callable[[Entry], bool], **bounds: Any) -> Found:
+        """Entries that `match`, by looking at them one by one; bounded, and says how far it got."""
+        return search(self.room.engine, self.name, _state(state), match, **bounds)
+
+    def history(self, after: str | None = "", limit: int = 100) -> Log:
+        """What happened to the queue: one entry per engine call that people want to see."""
+        return self.room.engine.log(self.name, after=after, limit=limit)
+
+    # --- operate ----------------------------------------------------------------------------
+
+    def cancel(self, id: str) -> None:
+        """Take a waiting message out. Raises NotFound or, if it does not wait, Conflict."""
+        self._move(Move(id=id, action=Action.CANCEL))
+
+    def reschedule(self, id: str, *, delay: Duration | None = None, at: Instant | None = None) -> None:
+        """Give a waiting message another due time."""
+        if (delay is None) == (at is None):
+            raise InvalidInput("reschedule takes delay or at")
+        due = None if at is None else instant(at, "at")
+        span = 0 if delay is None else milliseconds(delay, "delay")
+        self._move(Move(id=id, action=Action.RESCHEDULE, delay=span, due=due))
+
+    def run_now(self, id: str) -> None:
+        """Make a scheduled message ready."""
+        self._move(Move(id=id, action=Action.RUN_NOW))
+
+    def replay(self, id: str, *, body: Any = None, number: int | None = None) -> str:
+        """Put a dead letter again as a new message, and return its id; the dead letter stays, marked.
+
+        `number` is the replays seen + 1: with it, a repeated call is one message. Raises QueueFull,
+        and Conflict while another message holds its unique_key.
+        """
+        number = len(self.get(id).replayed_as) + 1 if number is None else number
+        data, content_type = (None, None) if body is None else encode(body)
+        replay = Move(id=id, action=Action.REPLAY, number=number, body=data, content_type=content_type)
+        moved = self._move(replay)
+        return moved.replayed_as or ""
+
+    def discard(self, id: str) -> None:
+        """Let go of a dead letter."""
+        self._move(Move(id=id, action=Action.DISCARD))
+
+    def _move(self, move: Move) -> Moved:
+        (moved,) = self.room.engine.move(self.name, [move])
+        if moved.ok:
+            return moved
+        error = NotFound if moved.state is None else Conflict
+        raise error(f"{move.action} {move.id}: {moved.reason}")
+
+    def pause(self, reason: str = "") -> None:
+        """Stop claims; everything else goes on."""
+        self.room.engine.pause(self.name, reason)
+
+    def resume(self) -> None:
+        self.room.engine.resume(self.name)
+
+    def purge(self) -> int:
+        """Drop what waits and return how many; what is processing or dead stays."""
+        return self.room.engine.purge(self.name)
+
+    def drop(self, *, force: bool = False) -> int:
+        """Remove the queue. Raises Conflict while anything is in it, unless forced."""
+        count = self.room.engine.drop(self.name, force=force)
+        self.room.forget_policy(self.name)
+        return count
+
+
+def _state(state: State | str) -> State:
+    with contextlib.suppress(ValueError):
+        return State(state)
+    raise InvalidInput(f"state: {state!r} is not one of {', '.join(State)}")

@@ -1,0 +1,364 @@
+"""The Python door: `room = postroom.open(url)`, an engine with its policies."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
+
+from postroom.config import Config, load
+from postroom.delivery import Delivery
+from postroom.duration import Duration, milliseconds
+from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
+from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
+from postroom.history import Lifecycle
+from postroom.model import Claimed, NewMessage, QueueStats, Receipt, Settlement, Turned
+from postroom.policy import Policy
+from postroom.queue import Queue, Unset
+from postroom.rotation import Order, Rotation
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+#: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
+_ENGINES = {"memory": "memory"}
+#: A policy that somebody else changed is noticed after this long (seconds).
+_POLICY_AGE = 5.0
+
+Hook = Callable[[NewMessage, Queue], NewMessage | None]
+
+
+def open(url: str | None = None, *, config: Config | None = None, **settings: Any) -> Room:
+    """Open the room behind a URL; without one, as postroom.toml and POSTROOM_URL say.
+
+    `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`.
+    Raises ConfigError for anything unknown, and EngineUnavailable when the store is not there.
+    """
+    if config is None:
+        config = load(**settings) if url is None else load(url=url, **settings)
+    elif settings:
+        raise ConfigError("open takes a config or settings, not both")
+    return Room(_connect(url or config.url, config), config)
+
+
+def _connect(url: str, config: Config) -> Engine:
+    parts, module = read_url(url)
+    connect: Callable[[SplitResult, int], Engine]
+    try:
+        connect = importlib.import_module(f"postroom.engines.{module}").connect
+    except ImportError as error:
+        raise MissingExtra(f"pip install 'postroom[{module}]' ({error})") from error
+    return connect(parts, config.max_body)
+
+
+def read_url(url: str) -> tuple[SplitResult, str]:
+    """The parts of a URL and the engine it stands for. Raises ConfigError, without opening anything."""
+    from urllib.parse import urlsplit  # here and not above, as pathlib in config: 6 ms of every import
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text is not repeated: it quotes what stands before the @
+        raise ConfigError(f"url: the one that begins with {_scheme(url)} cannot be read") from None
+    module = _ENGINES.get(parts.scheme)
+    if module is None or "://" not in url:
+        known = ", ".join(f"{scheme}://" for scheme in _ENGINES)
+        raise ConfigError(f"url: there is no engine for {_scheme(url)}; this release has {known}")
+    return parts, module
+
+
+def _scheme(url: str) -> str:
+    # Never more of a URL than this in a message: it may hold a password.
+    scheme, colon, _ = url.partition(":")
+    return repr(scheme[:20] if colon and "@" not in scheme else "")
+
+
+class Health(NamedTuple):
+    """Whether the engine answers, and how fast (milliseconds)."""
+
+    ok: bool
+    latency: float
+    error: str = ""
+
+
+class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How the whole room stands."""
+
+    queues: list[QueueStats]
+    shutdown: bool
+    health: Health
+
+    @property
+    def depth(self) -> int:
+        return sum(queue.depth for queue in self.queues)
+
+
+class Room:
+    """An open engine with its policies. Threads may share it; close it, or use it with `with`."""
+
+    def __init__(self, engine: Engine, config: Config) -> None:
+        self.engine = engine
+        self.config = config
+        self.consumer = f"{os.uname().nodename}:{os.getpid()}"
+        self.hooks: list[Hook] = []
+        self.suspect = SuspectSlot(self._ring)
+        #: When a queue was last warned about (monotonic seconds).
+        self.warned: dict[str, float] = {}
+        self._shutdown = False
+        self._closed = False
+        self._claims = itertools.count()
+        self._policies: dict[str, tuple[Policy, float]] = {}
+        self._waiters: weakref.WeakSet[Waiter] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        for name, policy in config.declared.items():
+            engine.declare(name, policy)
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def queue(self, name: str, policy: Policy | None = None) -> Queue:
+        """The queue of this name; with a policy, the queue promises that from now on, to everybody.
+
+        A policy is taken as a whole: it replaces what the configuration or an earlier one said.
+        """
+        queue = Queue(self, name)
+        if policy is not None:
+            if not isinstance(policy, Policy):
+                raise InvalidInput(f"policy: expected postroom.Policy(…), not {policy!r:.80}")
+            self.engine.declare(name, policy)
+            self.forget_policy(name)
+        return queue
+
+    def queues(self) -> list[QueueInfo]:
+        return self.engine.queues()
+
+    def policy(self, queue: str) -> Policy:
+        """What this queue promises; one that nobody declared promises what the configuration says."""
+        policy, known_at = self._policies.get(queue, (None, 0.0))
+        now = time.monotonic()
+        if policy is None or now - known_at > _POLICY_AGE:
+            infos = self.engine.queues([queue])
+            policy = infos[0].policy if infos else self._declare_default(queue)
+            self._policies[queue] = policy, now
+        return policy
+
+    def forget_policy(self, queue: str) -> None:
+        """Ask the store, not the memory, what this queue promises the next time."""
+        self._policies.pop(queue, None)
+
+    def _declare_default(self, queue: str) -> Policy:
+        policy = self.config.policy(queue)
+        if policy != Policy():
+            self.engine.declare(queue, policy)
+        return policy
+
+    def before_put(self, hook: Hook) -> Hook:
+        """Have every message pass through `hook(message, queue)` before it is put.
+
+        It returns a changed copy (`message.replace(priority=9)`) or None to leave it, and refuses
+        by raising `Refused` (or any error): then nothing is put. Usable as a decorator.
+        """
+        self.hooks.append(hook)
+        return hook
+
+    # --- claim ------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        queues: Sequence[str] | Rotation,
+        *,
+        n: int = 1,
+        timeout: Duration | Unset | None = "configured",
+        order: Order = "round_robin",
+    ) -> list[Delivery]:
+        """Up to `n` messages of the first queue that has any; waits up to `timeout` for one.
+
+        Round robin, every call begins with another queue. Pass a `Rotation` to go exactly by who gave.
+        """
+        rotation = queues if isinstance(queues, Rotation) else self._next_rotation(queues, order)
+        end = self.end_of(timeout)
+        waiter: Waiter | None = None
+        try:
+            while True:
+                closing = self._shutdown  # asked before the claim: what was put before is still given out
+                deliveries, wake = self._claim_any(rotation, n, waiter)
+                left = float("inf") if end is None else end - time.monotonic()
+                if deliveries or left <= 0 or closing:
+                    return deliveries
+                if waiter is None:
+                    # Armed first, asked again then: what comes in between rings.
+                    waiter = self.waiter(rotation.queues)
+                    waiter.arm()
+                else:
+                    waiter.wait(min(left, wake / 1_000, self.config.poll_timeout / 1_000))
+        finally:
+            if waiter:
+                waiter.close()
+
+    def _claim_any(self, rotation: Rotation, n: int, waiter: Waiter | None) -> tuple[list[Delivery], int]:
+        wake = self.config.poll_timeout
+        for queue in rotation.sequence():
+            request = ClaimRequest(n=n, consumer=f"{self.consumer}/{threading.get_ident()}", waiter=waiter)
+            deliveries, claimed = self.take(queue, request)
+            if deliveries:
+                rotation.gave(queue)
+                return deliveries, 0
+            wake = min(wake, claimed.next_wake)
+        return [], wake
+
+    def take(self, queue: str, request: ClaimRequest) -> tuple[list[Delivery], Claimed]:
+        """One claim, as deliveries; it brings a suspect only if this process works on none."""
+        deliveries, turned = self.turn(queue, (), (), request)
+        return deliveries, turned.claimed
+
+    def turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> tuple[list[Delivery], Turned]:
+        """One turn of the engine, what it claimed as deliveries."""
+        if request is None:
+            return [], self.engine.turn(queue, settlements, starts, None)
+        policy = self.policy(queue)  # before the claim: what was claimed must not be lost to an error
+        reserved = self.suspect.reserve()
+        deliveries: list[Delivery] = []
+        try:
+            if not reserved:
+                request = msgspec.structs.replace(request, suspects=False)
+            turned = self.engine.turn(queue, settlements, starts, request)
+            deliveries = self._deliveries(turned.claimed, policy, request.lease)
+            return deliveries, turned
+        finally:
+            if reserved:
+                self.suspect.fill(deliveries)
+
+    def _deliveries(self, claimed: Claimed, policy: Policy, lease: int | None) -> list[Delivery]:
+        engine, give_back = self.engine, self.suspect.give_back
+        return [
+            Delivery(leased, engine, policy, lease=lease, on_settled=give_back if leased.suspect else None)
+            for leased in claimed.deliveries
+        ]
+
+    def _next_rotation(self, queues: Sequence[str], order: Order) -> Rotation:
+        rotation = self.rotation(queues, order)
+        rotation.begin_at(next(self._claims))
+        return rotation
+
+    def rotation(self, queues: Sequence[str], order: Order = "round_robin", **options: Any) -> Rotation:
+        return Rotation(queues, order, urgency=self._urgency, **options)
+
+    def _urgency(self, queue: str) -> int:
+        """The priority of the queue's next message; below all priorities if it has none."""
+        priority = self.engine.stats(queue).next_priority
+        return -1 if priority is None else priority
+
+    def waiter(self, queues: Sequence[str]) -> Waiter:
+        """A waiter that also wakes when this room is shut down."""
+        waiter = self.engine.waiter(queues)
+        with self._lock:
+            self._waiters.add(waiter)
+        return waiter
+
+    def end_of(self, timeout: Duration | Unset | None) -> float | None:
+        """When a wait with this timeout is over, on the monotonic clock; None: never."""
+        if timeout is None:
+            return None
+        span = self.config.poll_timeout if timeout == "configured" else milliseconds(timeout, "timeout")
+        return time.monotonic() + span / 1_000
+
+    # --- the whole room ---------------------------------------------------------------------
+
+    def stats(self) -> RoomStats:
+        """Every queue, whether the room is shut down, and whether the engine answers."""
+        began = time.perf_counter()
+        try:
+            queues = [self.engine.stats(info.name) for info in self.engine.queues()]
+        except PostroomError as error:
+            return RoomStats(
+                queues=[], shutdown=self._shutdown, health=Health(False, _since(began), str(error))
+            )
+        return RoomStats(queues=queues, shutdown=self._shutdown, health=Health(True, _since(began)))
+
+    def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
+        """Follow what happens in these queues, or in all."""
+        return Lifecycle(self.engine, [queues] if isinstance(queues, str) else queues, **cursors)
+
+    def shutdown(self) -> None:
+        """Take no more messages; claims give out what is ready, and then None instead of waiting."""
+        self._shutdown = True
+        self._ring()
+
+    @property
+    def is_shutdown(self) -> bool:
+        return self._shutdown
+
+    def check_open(self) -> None:
+        if self._shutdown:
+            raise Closed("the room is shut down: it takes no more messages")
+
+    def close(self) -> None:
+        """Shut down and give up the engine. Closing twice is fine."""
+        self.shutdown()
+        if not self._closed:
+            self._closed = True
+            self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _ring(self) -> None:
+        with self._lock:
+            waiters = list(self._waiters)
+        for waiter in waiters:
+            waiter.ring()
+
+
+class SuspectSlot:
+    """One suspect at a time in this process, so that what it may take down with it stays small.
+
+    Reserve before a claim, then `fill` with what the claim gave. The slot is free again when its
+    delivery is settled — or was dropped by its consumer without being settled.
+    """
+
+    def __init__(self, on_free: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._reserved = False
+        self._holder: weakref.ref[Delivery] | None = None
+        self._on_free = on_free
+
+    def reserve(self) -> bool:
+        """Whether the coming claim may bring a suspect; if so, follow it up with `fill`."""
+        with self._lock:
+            if self._reserved or (self._holder is not None and self._holder() is not None):
+                return False
+            self._reserved = True
+            return True
+
+    def fill(self, deliveries: Iterable[Delivery]) -> None:
+        """End a reservation with what the claim gave."""
+        suspect = next((delivery for delivery in deliveries if delivery.suspect), None)
+        with self._lock:
+            self._reserved = False
+            self._holder = weakref.ref(suspect) if suspect else None
+
+    def give_back(self, delivery: Delivery) -> None:
+        """This delivery is settled; whoever waits may have the next suspect."""
+        with self._lock:
+            if self._holder is None or self._holder() is not delivery:
+                return
+            self._holder = None
+        self._on_free()
+
+
+def _since(began: float) -> float:
+    return (time.perf_counter() - began) * 1_000

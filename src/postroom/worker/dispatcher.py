@@ -1,0 +1,369 @@
+"""The one thread of a worker that talks to the engine.
+
+Every turn settles what the hands have finished, reports what they begin next and claims more, in
+one round trip. It reaches ahead only as far as the pace of the handlers allows, and a start is
+reported before its handler runs: a killed worker costs an attempt only to what it had begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+from postroom.delivery import Delivery
+from postroom.engine import ClaimRequest
+from postroom.errors import EngineUnavailable
+from postroom.limits import MAX_BATCH
+from postroom.model import BlockedBy, Claimed, Outcome, Receipt, Settlement, Verb
+from postroom.room import Room
+from postroom.rotation import Rotation
+from postroom.worker.crew import Crew
+
+log = logging.getLogger(__name__)
+
+#: Work that no hand could begin for this long is handed back (seconds).
+_STALL = 1.0
+#: A worker that could not hear its rings for this long asks its queues (seconds).
+_DEAF = 0.1
+#: A worker that has enough to do still looks for a suspect this often (seconds).
+_SUSPECTS = 1.0
+#: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
+_LEAST_WAIT = 0.005
+#: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
+_REPEAT = 2.0
+#: The name under which the hands ring; no queue can have it.
+_HANDS = "\0hands"
+
+Pending = tuple[Delivery, Settlement]
+
+
+class Dispatcher:
+    """What a worker holds, and the rounds in which it comes and goes."""
+
+    def __init__(
+        self, room: Room, rotation: Rotation, crew: Crew, concurrency: int, prefetch: int | None, name: str
+    ) -> None:
+        self._room = room
+        self._rotation = rotation
+        self._crew = crew
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._name = name
+        self._waiter = room.waiter(rotation.queues)
+        self._armed = False
+        self._asleep = False
+        #: Everything this worker has not settled yet: what the heartbeat renews.
+        self._ours: dict[Receipt, Delivery] = {}
+        self._held: dict[str, deque[Delivery]] = {queue: deque() for queue in rotation.queues}
+        self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
+        #: What was settled lately, and when.
+        self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
+        self._in_hand = 0
+        #: When a hand last finished something, or the first one began after all were idle.
+        self._moved_at = time.monotonic()
+        #: Up to when every ring was heard.
+        self._listened = time.monotonic()
+        self._leaving = False
+        #: When a hand was last kept for a suspect.
+        self._suspects_at = time.monotonic()
+        #: When to ask each queue again, what stood in the way and which had nothing when last asked.
+        self._ask_at = dict.fromkeys(rotation.queues, 0.0)
+        self._blocked: dict[str, BlockedBy | None] = {}
+        self._dry: set[str] = set()
+        self._sure = False
+
+    def holding(self) -> list[Delivery]:
+        return list(self._ours.values())
+
+    def wake(self) -> None:
+        """Have the dispatcher look at what the hands have finished."""
+        if self._asleep:
+            self._asleep = False
+            self._waiter.ring(_HANDS)
+
+    def interrupt(self) -> None:
+        """Have the dispatcher look whether it should stop."""
+        self._waiter.ring()
+
+    def close(self) -> None:
+        self._waiter.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in hand, held, or not yet settled."""
+        return bool(self._ours)
+
+    def done(self) -> bool:
+        """Whether nothing is left: nothing here, and nothing ready in any queue when asked once more.
+
+        Asked once more because a queue that had nothing may have got something from the last handlers.
+        """
+        if self.busy or any(map(self._has_ready, self._rotation.queues)):
+            self._sure = False
+        elif not self._sure:
+            self._sure = True
+            self._dry.clear()
+            self.ask_again()
+            return False
+        return self._sure
+
+    def _has_ready(self, queue: str) -> bool:
+        # A queue that gave nothing because of its rate or its limit may have had nothing anyway.
+        return queue not in self._dry and self._room.engine.stats(queue).ready > 0
+
+    # --- rounds -----------------------------------------------------------------------------
+
+    def round(self, *, claiming: bool = True) -> bool:
+        """Exchange with every queue what there is to exchange; whether there was anything.
+
+        When the engine cannot be reached this raises, and everything is kept for the next round.
+        """
+        self._collect()
+        self._unstall()
+        self._listen()
+        starts = self._choose_starts() if claiming else {}
+        did = False
+        try:
+            for queue in self._sequence(claiming):
+                request = self._request(queue, starts) if claiming else None
+                if self._pending[queue] or starts.get(queue) or request:
+                    self._turn(queue, starts, request)
+                    did = True
+        except Exception:
+            for queue, unstarted in starts.items():
+                self._held[queue].extendleft(reversed(unstarted))
+            raise
+        return did
+
+    def rest(self, limit: float) -> None:
+        """Sleep until there is something to do, at most `limit` seconds."""
+        roomy = not self._leaving and self._space() > 0
+        if roomy != self._armed:
+            # Whoever cannot take more hands its ring on; whoever can, asks once more before it sleeps.
+            self._armed = roomy
+            if roomy:
+                self._waiter.arm()
+                self.ask_again()
+                return
+            self._waiter.disarm()
+        self._asleep = True
+        if not self._crew.finished:
+            self._heard(self._waiter.wait(self._nap(limit, roomy)))
+            if roomy:
+                self._listened = time.monotonic()
+        self._asleep = False
+
+    def let_go(self) -> None:
+        """Hand back whatever no handler has begun, and take no more."""
+        self._leaving = True
+        self._release_started()
+        self._release_held(0)
+
+    def _nap(self, limit: float, roomy: bool) -> float:
+        if self._waits_behind():
+            limit = min(limit, _STALL)
+        if roomy:
+            limit = min(limit, min(self._ask_at.values()) - time.monotonic())
+        return max(0.0, limit)
+
+    def _heard(self, names: frozenset[str]) -> None:
+        if "" in names:
+            self.ask_again()
+        for name in names & self._ask_at.keys():
+            self._ask_at[name] = 0.0
+
+    def _listen(self) -> None:
+        """Whoever was too busy to hear a ring asks all queues from time to time, or some would starve."""
+        now = time.monotonic()
+        if now - self._listened > _DEAF:
+            self._listened = now
+            self.ask_again()
+
+    def ask_again(self) -> None:
+        """Forget what the queues have answered: the next round asks them all."""
+        self._ask_at = dict.fromkeys(self._ask_at, 0.0)
+
+    # --- what goes into a turn --------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """What the hands have finished since the last round."""
+        finished = self._crew.finished
+        while finished:
+            delivery, settlement = finished.popleft()
+            self._in_hand -= 1
+            self._moved_at = time.monotonic()
+            if settlement is None:
+                self._ours.pop(delivery.receipt, None)
+            else:
+                self._settle_later(delivery, settlement)
+
+    def _settle_later(self, delivery: Delivery, settlement: Settlement) -> None:
+        self._pending[delivery.queue].append((delivery, settlement))
+
+    def _unstall(self) -> None:
+        """All hands are busy with something long: let others have what waits behind it."""
+        if self._waits_behind() and time.monotonic() - self._moved_at > _STALL:
+            self._crew.pace.note_stall(_STALL)
+            self._release_started()
+            self._release_held(self._ahead())
+
+    def _waits_behind(self) -> bool:
+        """Whether others could have something that waits for a hand; a given prefetch is ours to hold."""
+        return self._crew.backlog > 0 or (self._prefetch is None and any(self._held.values()))
+
+    def _release_started(self) -> None:
+        for delivery in self._crew.take_back():
+            self._in_hand -= 1
+            self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
+
+    def _release_held(self, keep: int) -> None:
+        """Hand back what is held beyond so many."""
+        for held in self._held.values():
+            while held and sum(map(len, self._held.values())) > keep:
+                delivery = held.pop()
+                self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
+
+    def _free(self) -> int:
+        return self._concurrency * self._crew.pace.started - self._in_hand
+
+    def _ahead(self) -> int:
+        return self._crew.pace.held(self._concurrency) if self._prefetch is None else self._prefetch
+
+    def _space(self, starting: int = 0) -> int:
+        """What to claim: enough for the free hands, and more only when half of what may be held is free."""
+        free, ahead = self._free() - starting, self._ahead()
+        space = free + ahead - sum(map(len, self._held.values()))
+        return space if free > 0 or space >= ahead / 2 else 0
+
+    def _choose_starts(self) -> dict[str, list[Delivery]]:
+        """Held messages for the free hands, taking turns between queues."""
+        starts: dict[str, list[Delivery]] = {}
+        free = self._free() - self._kept_for_a_suspect()
+        while free > 0 and any(self._held.values()):
+            queue = next(queue for queue in self._rotation.sequence(self._urgency) if self._held[queue])
+            delivery = self._held[queue].popleft()
+            self._rotation.gave(queue)
+            if delivery.lost:
+                self._ours.pop(delivery.receipt, None)
+                continue
+            starts.setdefault(queue, []).append(delivery)
+            free -= 1
+        return starts
+
+    def _kept_for_a_suspect(self) -> bool:
+        """Whether to leave a hand to the coming claim: only that brings a suspect, or it would starve."""
+        now = time.monotonic()
+        keep = now - self._suspects_at > _SUSPECTS and min(self._ask_at.values()) <= now
+        if keep:
+            self._suspects_at = now
+        return keep
+
+    def _urgency(self, queue: str) -> int:
+        """The priority of the next message held; below all priorities if there is none."""
+        held = self._held[queue]
+        return held[0].priority if held else -1
+
+    def _sequence(self, claiming: bool) -> list[str]:
+        # The order matters only to a claim, and by priority it costs a question to every queue.
+        return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
+
+    def _request(self, queue: str, starts: dict[str, list[Delivery]]) -> ClaimRequest | None:
+        frees = self._blocked.get(queue) is BlockedBy.MAX_IN_FLIGHT and self._pending[queue]
+        if time.monotonic() < self._ask_at[queue] and not frees:
+            return None
+        starting = sum(map(len, starts.values()))
+        space = self._space(starting)
+        if space <= 0:
+            return None
+        return ClaimRequest(
+            n=min(space, MAX_BATCH),
+            start=(start := max(0, self._free() - starting)),
+            # A suspect always comes started, so somebody must be free to begin it.
+            suspects=start > 0,
+            lease=self._room.policy(queue).lease,
+            consumer=self._name,
+            waiter=self._waiter if self._armed else None,
+        )
+
+    # --- a turn -----------------------------------------------------------------------------
+
+    def _turn(self, queue: str, starts: dict[str, list[Delivery]], request: ClaimRequest | None) -> None:
+        pending = self._pending[queue][:MAX_BATCH]
+        starting = starts.get(queue, [])
+        try:
+            deliveries, turned = self._room.turn(
+                queue,
+                [settlement for _, settlement in pending],
+                [delivery.receipt for delivery in starting],
+                request,
+            )
+        except EngineUnavailable:
+            for delivery, _ in pending:
+                delivery.unanswered = True
+            raise
+        starts.pop(queue, None)
+        del self._pending[queue][: len(pending)]
+        for (delivery, settlement), outcome in zip(pending, turned.settled, strict=True):
+            self._settled(delivery, settlement, outcome)
+        for delivery, outcome in zip(starting, turned.started, strict=True):
+            self._begin(delivery, outcome)
+        if request:
+            self._claimed(queue, deliveries, turned.claimed)
+
+    def repeat(self) -> None:
+        """Settle again what was settled in the last 2 s before a store went away: it may have lost it.
+
+        Whatever it did not lose answers `gone`, and nothing changes.
+        """
+        if not self._recent:
+            return
+        since = self._recent[-1][0] - _REPEAT
+        recent = [settlement for at, settlement in self._recent if at >= since]
+        for queue in self._rotation.queues:
+            again = [settlement for settlement in recent if settlement.receipt.queue == queue]
+            for first in range(0, len(again), MAX_BATCH):
+                self._room.engine.settle(queue, again[first : first + MAX_BATCH])
+        self._recent.clear()
+
+    def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome) -> None:
+        verb = settlement.verb
+        self._recent.append((time.monotonic(), settlement))
+        self._ours.pop(delivery.receipt, None)
+        if not delivery.note_settled(verb, outcome):
+            extra = {"event": "delivery.lost", "outcome": str(outcome), **delivery.log_extra}
+            log.warning(
+                "settled too late: %r is %s; raise its ack_timeout, or extend it",
+                delivery,
+                outcome,
+                extra=extra,
+            )
+
+    def _begin(self, delivery: Delivery, outcome: Outcome) -> None:
+        if outcome is Outcome.OK:
+            if self._in_hand == 0:
+                self._moved_at = time.monotonic()
+            self._in_hand += 1
+            self._crew.hand(delivery)
+        else:
+            self._ours.pop(delivery.receipt, None)
+
+    def _claimed(self, queue: str, deliveries: list[Delivery], claimed: Claimed) -> None:
+        for delivery, leased in zip(deliveries, claimed.deliveries, strict=True):
+            self._ours[delivery.receipt] = delivery
+            if leased.started:
+                self._begin(delivery, Outcome.OK)
+            else:
+                self._held[queue].append(delivery)
+        if deliveries:
+            self._sure = False
+            self._dry.discard(queue)
+            self._rotation.gave(queue)
+            return
+        # Never in a tight circle, whatever a queue answers.
+        self._ask_at[queue] = time.monotonic() + (claimed.next_wake / 1_000 or _LEAST_WAIT)
+        self._blocked[queue] = claimed.blocked_by
+        if claimed.blocked_by in (None, BlockedBy.PAUSE):
+            self._dry.add(queue)
+        else:
+            self._dry.discard(queue)

@@ -1,0 +1,56 @@
+"""Which code works on which message: only what was registered here, never what a message names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from postroom.delivery import Delivery
+from postroom.errors import InvalidInput
+from postroom.limits import check_name
+
+Handler = Callable[[Delivery], Any]
+
+
+class Handlers:
+    """Handlers by queue, by kind, or by both; the closest registration wins."""
+
+    def __init__(self, by_queue: Mapping[str, Handler] | None = None) -> None:
+        self._table: dict[tuple[str | None, str | None], Handler] = {}
+        if by_queue is not None and not isinstance(by_queue, Mapping):
+            raise InvalidInput(f"handlers: expected a function for each queue name, not {by_queue!r:.80}")
+        for queue, handler in (by_queue or {}).items():
+            self.register(handler, queue=queue)
+
+    def register(self, handler: Handler, *, queue: str | None = None, kind: str | None = None) -> None:
+        if queue is None and kind is None:
+            raise InvalidInput("a handler needs a queue, a kind or both")
+        if not callable(handler) or _does_nothing(handler) or _does_nothing(type(handler).__call__):
+            raise InvalidInput(
+                f"handler: {handler!r:.80} is not a plain function such as `def handler(delivery)`; "
+                "a coroutine works with `async for` over postroom.aio's queue.consume()"
+            )
+        for name, what in ((queue, "queue name"), (kind, "kind")):
+            if name is not None:
+                check_name(name, what)
+        if (queue, kind) in self._table:
+            raise InvalidInput(f"there is a handler for queue={queue!r} kind={kind!r} already")
+        self._table[queue, kind] = handler
+
+    def find(self, queue: str, kind: str) -> Handler | None:
+        for key in ((queue, kind), (queue, None), (None, kind)):
+            if handler := self._table.get(key):
+                return handler
+        return None
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that were named."""
+        return list(dict.fromkeys(queue for queue, _ in self._table if queue is not None))
+
+
+def _does_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a mere call does no work yet: its message would be acked all the same."""
+    lazy = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    return any(is_lazy(function) for is_lazy in lazy)

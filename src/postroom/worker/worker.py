@@ -1,0 +1,274 @@
+"""The worker: runs handlers on the messages of some queues until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self
+
+from postroom.delivery import Delivery
+from postroom.duration import Duration, milliseconds
+from postroom.errors import Closed, InvalidInput, PostroomError
+from postroom.keeper import Keeper
+from postroom.limits import MAX_BATCH, check_between
+from postroom.room import Room
+from postroom.rotation import Order, Rotation
+from postroom.worker.crew import Around, Crew
+from postroom.worker.dispatcher import Dispatcher
+from postroom.worker.handlers import Handler, Handlers
+from postroom.worker.heartbeat import Heartbeat
+
+log = logging.getLogger(__name__)
+
+#: Pauses between tries while the engine cannot be reached (seconds).
+_RETRY_FIRST, _RETRY_LAST = 0.05, 5.0
+#: The longest sleep (seconds): a signal that comes just before one is noticed only after it.
+_NAP = 1.0
+
+
+class Worker:
+    """Works on queues until it is stopped.
+
+    handlers      a function for each queue, `def handler(delivery)`; more with `handle`
+    queues        what to work on, if other than the queues with a handler
+    concurrency   how many handlers run at once, each on its own thread
+    prefetch      how many messages to hold unstarted; None: as many as will begin within a moment
+    order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
+    around        a context manager for every job, e.g. a database session; its value is `delivery.context`
+    stop_timeout  how long a stop waits for running handlers
+    keeper        whether to be a candidate for the room's keeper too
+
+    `last_exceptions` keeps the newest 100 errors of handlers, for tests and for people.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        handlers: Mapping[str, Handler] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        order: Order = "round_robin",
+        weights: Mapping[str, int] | None = None,
+        around: Around | None = None,
+        stop_timeout: Duration = "30s",
+        keeper: bool = True,
+        name: str = "",
+    ) -> None:
+        check_between("concurrency", concurrency, 1, MAX_BATCH)
+        if prefetch is not None:
+            check_between("prefetch", prefetch, 0, MAX_BATCH)
+        if not isinstance(room, Room):
+            raise InvalidInput(f"room: expected what postroom.open gives, not {room!r:.80}")
+        self.room = room
+        self.name = name or f"{room.consumer}/worker"
+        self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
+        self._handlers = Handlers(handlers)
+        self._queues = queues
+        self._order: Order = order
+        self._weights = weights
+        self._around = around
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
+        self._with_keeper = keeper
+        self._stopping = threading.Event()
+        self._running = threading.Lock()
+        self._signalled_before = False
+        self._dispatcher: Dispatcher | None = None
+        self._crew: Crew | None = None
+        self._thread: threading.Thread | None = None
+
+    def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
+        """Register a handler for a queue, for a kind, or for a kind of one queue. A decorator.
+
+        A message without a handler of its own becomes a dead letter: no message can name code.
+        """
+
+        if callable(queue):
+            raise InvalidInput('write @worker.handle("queue") or @worker.handle(kind="…"), with parentheses')
+
+        def register(handler: Handler) -> Handler:
+            self._handlers.register(handler, queue=queue, kind=kind)
+            return handler
+
+        return register
+
+    # --- running ----------------------------------------------------------------------------
+
+    def run(self, *, drain: bool = False) -> None:
+        """Work until stopped, by `stop`, SIGTERM or SIGINT; or until the room is shut down and empty.
+
+        With `drain`, until nothing is ready any more; what is scheduled, a retry too, is not waited for.
+        What was not begun is handed back.
+        """
+        rotation = self._begin()
+        with self._signals():
+            self._work(rotation, drain)
+
+    def start(self) -> Self:
+        """Work in a daemon thread until `stop`."""
+        work = (self._begin(), False)
+        self._thread = threading.Thread(target=self._work, args=work, name="postroom-worker", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Claim no more, hand back what was not begun, wait for what runs, settle it.
+
+        Without `wait`, or called by a handler (which cannot wait for its own end), only ask for that.
+        """
+        self._ask_to_stop()
+        current, crew = threading.current_thread(), self._crew
+        if wait and self._thread and self._thread is not current and not (crew and current in crew):
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _ask_to_stop(self) -> None:
+        self._stopping.set()
+        if dispatcher := self._dispatcher:
+            dispatcher.interrupt()
+
+    def _begin(self) -> Rotation:
+        """What to work on. Raises InvalidInput here, not in a thread where nobody sees it."""
+        queues = self._queues or self._handlers.queues
+        rotation = self.room.rotation(queues, self._order, weights=self._weights)
+        if not self._running.acquire(blocking=False):
+            raise InvalidInput("this worker runs already")
+        return rotation
+
+    def _work(self, rotation: Rotation, drain: bool) -> None:
+        try:
+            self._work_through(rotation, drain)
+        finally:
+            self._dispatcher = self._crew = None
+            self._stopping.clear()
+            self._running.release()
+
+    def _work_through(self, rotation: Rotation, drain: bool) -> None:
+        crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
+        dispatcher = Dispatcher(self.room, rotation, crew, self._concurrency, self._prefetch, self.name)
+        self._dispatcher, self._crew = dispatcher, crew
+        heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
+        with contextlib.ExitStack() as ending:
+            ending.callback(dispatcher.close)
+            if self._with_keeper:
+                keeper = Keeper(self.room)
+                keeper.start()
+                ending.callback(keeper.stop)
+            heartbeat.start()
+            ending.callback(heartbeat.stop)
+            crew.start()
+            ending.callback(lambda: crew.dismiss(wait=not dispatcher.busy))
+            self._work_with(dispatcher, heartbeat, drain)
+
+    def _work_with(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
+        patience = self._stop_timeout
+        try:
+            self._rounds(dispatcher, heartbeat, drain)
+        except KeyboardInterrupt:
+            patience = 0.0
+            raise
+        finally:
+            self._wind_up(dispatcher, patience)
+
+    def _rounds(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
+        pause = _RETRY_FIRST
+        while not self._stopping.is_set():
+            leaving = drain or self.room.is_shutdown
+            try:
+                if pause > _RETRY_FIRST:
+                    heartbeat.beat()  # the store was away: before anything else, we are alive
+                    dispatcher.repeat()
+                if not dispatcher.round():
+                    if leaving and dispatcher.done():
+                        return
+                    dispatcher.rest(_NAP)
+                pause = _RETRY_FIRST
+            except Closed:
+                return
+            except Exception as error:  # not only ours: whatever an engine raises, the worker goes on
+                _warn(error)
+                self._stopping.wait(pause)
+                pause = min(2 * pause, _RETRY_LAST)
+
+    def _wind_up(self, dispatcher: Dispatcher, patience: float) -> None:
+        """Hand back what no handler has begun, wait for the others, settle everything."""
+        deadline = time.monotonic() + patience
+        dispatcher.let_go()
+        while dispatcher.busy:
+            left, worked = deadline - time.monotonic(), False
+            try:
+                worked = dispatcher.round(claiming=False)
+                if not worked and left > 0:
+                    dispatcher.rest(min(_NAP, left))
+            except Closed:
+                break
+            except Exception as error:
+                _warn(error)
+                time.sleep(min(_RETRY_FIRST, max(0.0, left)))
+            if not worked and left <= 0:
+                break
+        if dispatcher.busy:
+            ids = [delivery.id for delivery in dispatcher.holding()]
+            log.error(
+                "stopped with unfinished work",
+                extra={"event": "worker.unfinished", "count": len(ids), "ids": ids[:50]},
+            )
+
+    # --- what the parts call ----------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if dispatcher := self._dispatcher:
+            dispatcher.wake()
+
+    def _note_error(self, delivery: Delivery, error: BaseException) -> None:
+        self.last_exceptions.append(
+            {
+                "id": delivery.id,
+                "queue": delivery.queue,
+                "kind": delivery.kind,
+                "correlation_id": delivery.correlation_id,
+                "type": type(error).__name__,
+                "error": str(error),
+            }
+        )
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask for a graceful stop; only the main thread may say so."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._signalled_before = False
+        names = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(name, lambda *_: self._signalled()) for name in names]
+        try:
+            yield
+        finally:
+            for name, handler in zip(names, before, strict=True):
+                signal.signal(name, handler)
+
+    def _signalled(self) -> None:
+        if self._signalled_before or self._stopping.is_set():
+            raise KeyboardInterrupt  # asked a second time: at once
+        self._signalled_before = True
+        # Not from inside the handler: it may have interrupted a thread that holds the engine's lock.
+        threading.Thread(target=self._ask_to_stop, daemon=True).start()
+
+
+def _warn(error: Exception) -> None:
+    expected = isinstance(error, PostroomError)
+    extra = {"event": "worker.engine_failed", "error": str(error)}
+    log.warning("engine failed", exc_info=None if expected else error, extra=extra)
