@@ -1,0 +1,56 @@
+"""The command `postroom` itself: what every noun has in common."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+#: The modules beside this one that bring commands, in the order of the help. Each has
+#: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
+COMMANDS = ("config", "demo")
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: the same on a terminal and in a pipe, and three times as fast
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from postroom import __version__
+
+        typer.echo(f"postroom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The delivery layer for Python jobs: on time, in order of urgency, at least once.
+
+    Commands are noun and verb. Data goes to stdout, talk to stderr.
+
+    \b
+    Examples:
+      postroom demo                          see it work, without any service
+      postroom config show                   every setting, and where it comes from
+      postroom config show --json | jq .     the same for programs
+      postroom config check && deploy        stop when postroom.toml is wrong
+
+    \b
+    Settings: defaults < postroom.toml < POSTROOM_* variables < arguments.
+    Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease lost,
+      5 store unreachable, 6 unhealthy.
+    """
+
+
+for _module in COMMANDS:
+    import_module(f"postroom.cli.{_module}").register(app)

@@ -1,0 +1,222 @@
+"""The story: who puts what, what goes wrong when, until everything is done or the time is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+from postroom.cli.demo.ledger import Buried, Job, Ledger, Refusal, Repeat
+from postroom.cli.demo.staff import CAPACITY, QUEUES, Tempo, Vanishing
+from postroom.content import decode
+from postroom.errors import QueueFull
+from postroom.model import Entry, State
+from postroom.room import Room
+
+_ADDRESS = "customer@example.org"
+#: The pause between two messages of the everyday flow (seconds).
+_FLOW = 0.12
+#: What is not done this long before the end is given up (seconds).
+_RESERVE = 0.3
+_VANISHES_WITH = 3
+_KEY = "balance-of-today"
+#: More at once than two workers reach for, so that some are left for a third.
+_RUSH = 30
+
+
+class Scenario:
+    """Plays all scenes on an open room whose workers run. `stop` ends it early."""
+
+    def __init__(
+        self, room: Room, ledger: Ledger, tempo: Tempo, began: float, tell: Callable[[str], None]
+    ) -> None:
+        self.stop = threading.Event()
+        self._room = room
+        self._ledger = ledger
+        self._tempo = tempo
+        self._began = began
+        self._tell = tell
+        self._emails, self._payments, self._reports = (room.queue(name) for name in QUEUES)
+        self._urgency = cycle(("normal", "high", "low", "normal"))
+
+    def run(self) -> None:
+        scenes = (
+            (0, self._pause),
+            (1.2, self._repeat),
+            (2.4, self._fill),
+            (3.6, self._delay),
+            (5, self._fail),
+            (6.5, self._poison),
+            (8.6, self._vanish),
+            (10.5, self._resume),
+            (12.5, self._repair_and_replay),
+        )
+        for beat, scene in scenes:
+            self._flow_until(beat * self._tempo.beat)
+            if self.stop.is_set():
+                return
+            scene()
+        self._flow_until(self._tempo.seconds - min(3.5, 6 * self._tempo.beat))
+        self._drain()
+
+    # --- putting ----------------------------------------------------------------------------
+
+    def _put(self, queue: str, what: str, priority: str = "normal", **options: Any) -> Job:
+        return self._put_many(1, queue, what, priority, **options)[0]
+
+    def _put_many(
+        self,
+        count: int,
+        queue: str,
+        what: str,
+        priority: str = "normal",
+        *,
+        delay: float = 0,
+        unique_key: str | None = None,
+        to: str = _ADDRESS,
+        fails: int = 0,
+    ) -> list[Job]:
+        """Put messages in one call; only what the queue has accepted is in the ledger."""
+        numbers = [self._ledger.number() for _ in range(count)]
+        bodies = [_body(number, what, to, fails) for number in numbers]
+        due = time.time() + delay
+        puts = self._room.queue(queue).put_many(
+            bodies, kind=what, priority=priority, delay=delay, unique_key=unique_key
+        )
+        return [
+            self._ledger.accept(
+                Job(number, f"{what} {number}", queue, put.id, priority, due, delay > 0, fails)
+            )
+            for number, put in zip(numbers, puts, strict=True)
+        ]
+
+    def _flow_until(self, at: float) -> None:
+        """Everyday messages of mixed urgency until so many seconds after the beginning."""
+        count = 0
+        while self._elapsed < at and not self._over and not self.stop.wait(_FLOW):
+            count += 1
+            self._put("emails", "email", next(self._urgency))
+            if count % 3 == 0:
+                self._put("payments", "payment", next(self._urgency))
+            if count % 8 == 0:
+                self._put("emails", "reminder", delay=0.8 * self._tempo.beat)
+
+    @property
+    def _elapsed(self) -> float:
+        return time.time() - self._began
+
+    @property
+    def _over(self) -> bool:
+        """Whether it was stopped, or the time is over."""
+        return self.stop.is_set() or self._elapsed >= self._tempo.seconds - _RESERVE
+
+    # --- scenes -----------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        self._tell("the printer is out of paper: nine reports, urgent or not, must wait")
+        self._reports.pause("out of paper")
+        self._ledger.paused_at = time.time()
+        for priority in ("low", "normal", "high") * 3:
+            self._wait_in_line("report", priority)
+
+    def _wait_in_line(self, what: str, priority: str, **options: Any) -> Job:
+        job = self._put("reports", what, priority, **options)
+        self._ledger.together.append(job.number)
+        return job
+
+    def _repeat(self) -> None:
+        first = self._wait_in_line("balance", "normal", unique_key=_KEY)
+        for _ in range(2):
+            number = self._ledger.number()
+            put = self._reports.put(_body(number, "balance"), unique_key=_KEY)
+            self._ledger.repeats.append(Repeat(first, number, put.id, put.created))
+        self._tell(f"{first.name} is put three times with one unique key: still one message")
+
+    def _fill(self) -> None:
+        while len(self._ledger.together) < CAPACITY:
+            self._wait_in_line("report", "low")
+        number, error = self._ledger.number(), ""
+        try:
+            self._reports.put(_body(number, "report"))
+        except QueueFull as refused:
+            error = str(refused)
+        self._ledger.refusal = Refusal(number, len(self._ledger.together), error)
+        self._tell(f"one report too many: {'QueueFull, nothing was put' if error else 'accepted'}")
+
+    def _delay(self) -> None:
+        delays = [share * self._tempo.beat for share in (0.5, 1, 1.5, 2, 3, 4, 4.5)]
+        self._tell(f"{len(delays)} reminders are for later: {delays[0]:.1f} to {delays[-1]:.1f} s from now")
+        for delay in delays:
+            self._put("emails", "reminder", "high", delay=delay)
+
+    def _fail(self) -> None:
+        self._tell("four invoices meet a busy mail server: each fails once or twice")
+        for fails in (1, 1, 2, 2):
+            self._put("emails", "invoice", fails=fails)
+
+    def _poison(self) -> None:
+        job = self._put("emails", "newsletter", "high", to="nobody")
+        self._ledger.poison = job.number
+        self._tell(f"{job.name} is poison: it can never be sent")
+
+    def _vanish(self) -> None:
+        """Payments come in until a third consumer has some in its hands; then it is gone."""
+        consumer = Vanishing(self._payments, self._ledger, _VANISHES_WITH, self.stop)
+        consumer.start()
+        while consumer.is_alive() and not self._over:
+            self._put_many(_RUSH, "payments", "payment")
+            consumer.join(0.2)
+        if numbers := ", ".join(str(taken.number) for taken in self._ledger.taken):
+            self._tell(f"a rush of payments; a third consumer took {numbers} and vanished")
+
+    def _resume(self) -> None:
+        self._tell("the paper is here: reports come out, the urgent ones first")
+        self._ledger.resumed_at = time.time()
+        self._reports.resume()
+
+    def _repair_and_replay(self) -> None:
+        entry = self._dead_poison()
+        if entry is None or entry.failure is None:
+            return
+        body = decode(entry.message)
+        self._ledger.buried = Buried(body["job"], entry.failure.summary, len(entry.attempts))
+        self._tell(f"{body['name']} died of {entry.failure.summary}; repaired and replayed")
+        self._ledger.replayed_at = time.time()
+        self._emails.replay(entry.message.id, body=body | {"to": _ADDRESS})
+
+    def _dead_poison(self) -> Entry | None:
+        """The poison as a dead letter; None if the time was over before."""
+        poison = self._ledger.jobs[self._ledger.poison or 0]
+        while not self._over:
+            dead = self._emails.find(State.DEAD).entries
+            if entry := next((entry for entry in dead if entry.message.id == poison.id), None):
+                return entry
+            self._flow_until(self._elapsed + _FLOW)
+        return None
+
+    def _drain(self) -> None:
+        """No more puts: wait until everything is done, or the time is over."""
+        self._tell("no more messages: the workers finish what is left")
+        while not self._over and not self.stop.wait(0.05):
+            if self._ledger.complete() and not self._waiting():
+                self._tell("everything is done")
+                return
+
+    def _waiting(self) -> int:
+        stats = [self._room.queue(name).stats() for name in QUEUES]
+        return sum(queue.depth + queue.processing for queue in stats)
+
+
+def _body(number: int, what: str, to: str = _ADDRESS, fails: int = 0) -> dict[str, Any]:
+    return {"job": number, "name": f"{what} {number}", "to": to, "fails": fails}
+
+
+def survey(room: Room) -> list[tuple[int, State]]:
+    """The number and state of everything that the room still holds."""
+    found: list[tuple[int, State]] = []
+    for name in QUEUES:
+        for state in (State.READY, State.SCHEDULED, State.PROCESSING, State.DEAD):
+            found += [(decode(entry.message)["job"], state) for entry in room.queue(name).find_all(state)]
+    return found

@@ -1,0 +1,279 @@
+"""`postroom config`, run as people and scripts run it: as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom import cli, errors, settings
+
+COMMAND = [sys.executable, "-c", "import sys; from postroom.cli import main; sys.exit(main())"]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("POSTROOM_", "NO_COLOR"))}
+
+
+class Shell:
+    """A folder in which the command is run, with no other variables than those given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, text: str, name: str = "postroom.toml") -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def run(self, *args: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+        run = subprocess.run(
+            [*COMMAND, *args],
+            cwd=self.folder,
+            env=CLEAN | environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == code, run.stderr
+        assert "Traceback" not in run.stderr
+        return run
+
+    def on_terminal(self, *args: str, **environ: str) -> str:
+        """What the command prints when its stdout is a terminal."""
+        ours, its = pty.openpty()
+        env = CLEAN | {"TERM": "xterm-256color", "COLUMNS": "120"} | environ
+        process = subprocess.Popen([*COMMAND, *args], cwd=self.folder, env=env, stdout=its)
+        os.close(its)
+        output = b""
+        try:
+            while chunk := os.read(ours, 65_536):
+                output += chunk
+        except OSError:  # Linux says so when the last writer has closed the terminal
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(timeout=30) == 0
+        return output.decode()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def table(output: str) -> dict[str, list[str]]:
+    """The rows of the plain table by setting."""
+    rows = [re.split(r" {2,}", line) for line in output.splitlines()]
+    assert rows[0] == ["setting", "value", "origin"]
+    assert {len(row) for row in rows} == {3}
+    return {name: rest for name, *rest in rows[1:]}
+
+
+# ---- show -----------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_it_is_plain_aligned_text_with_every_setting(shell: Shell) -> None:
+    run = shell.run("config", "show")
+    rows = table(run.stdout)
+    assert set(rows) == {*settings.DEFAULTS, "heartbeat"}
+    assert rows["lease"] == ["30s", "default"]
+    assert rows["capacity"] == ["off", "default"]
+    assert rows["max_body"] == ["16MB", "default"]
+    assert rows["jitter"] == ["true", "default"]
+    assert rows["labels"] == ["low = 0, normal = 5, high = 10", "default"]
+    assert run.stderr == ""
+    assert run.stdout.isascii()
+    starts = {
+        line.index(value) for line, value in zip(run.stdout.splitlines()[1:3], ("memory:", "5s"), strict=True)
+    }
+    assert len(starts) == 1
+
+
+def test_the_heartbeat_follows_from_the_lease(shell: Shell) -> None:
+    assert table(shell.run("config", "show").stdout)["heartbeat"] == ["10s", "derived: lease / 3"]
+    shell.write('[queues.slow]\nlease = "15m"')
+    rows = table(shell.run("config", "show", "--queue", "slow").stdout)
+    assert rows["heartbeat"] == ["5m", "derived: lease / 3"]
+
+
+def test_each_value_is_shown_with_its_origin(shell: Shell) -> None:
+    shell.write("capacity = 5\nlease = 40\n[queues.payouts]\nretries = 6")
+    rows = table(shell.run("config", "show", POSTROOM_LEASE="90").stdout)
+    assert rows["capacity"] == ["5", "postroom.toml"]
+    assert rows["lease"] == ["1m30s", "POSTROOM_LEASE"]
+    assert rows["queues.payouts.max_attempts"] == ["7", "postroom.toml [queues.payouts]"]
+    assert rows["max_attempts"] == ["3", "default"]
+
+
+def test_one_queue(shell: Shell) -> None:
+    shell.write("capacity = 5\n[queues.payouts]\nretries = 6")
+    rows = table(shell.run("config", "show", "--queue", "payouts").stdout)
+    assert set(rows) == {*settings.POLICY, "heartbeat"}
+    assert rows["max_attempts"] == ["7", "postroom.toml [queues.payouts]"]
+    assert rows["capacity"] == ["5", "postroom.toml"]
+    undeclared = table(shell.run("config", "show", "-q", "other").stdout)
+    assert undeclared["max_attempts"] == ["3", "default"]
+
+
+def test_json(shell: Shell) -> None:
+    shell.write('lease = "1m"\n[queues.payouts]\nrate = "5/s"', "other.toml")
+    shown: dict[str, Any] = json.loads(shell.run("config", "show", "--json", "--config", "other.toml").stdout)
+    assert shown["file"] == "other.toml"
+    assert shown["settings"]["lease"] == {"value": "1m", "origin": "other.toml"}
+    assert shown["settings"]["heartbeat"] == {"value": "20s", "origin": "derived: lease / 3"}
+    assert shown["settings"]["capacity"] == {"value": None, "origin": "default"}
+    assert shown["settings"]["labels"]["value"] == {"low": 0, "normal": 5, "high": 10}
+    assert shown["queues"] == {"payouts": {"rate": {"value": "5/s", "origin": "other.toml [queues.payouts]"}}}
+    one = json.loads(shell.run("config", "show", "--json", "-q", "payouts", "-c", "other.toml").stdout)
+    assert one["queue"] == "payouts"
+    assert one["settings"]["rate"]["origin"] == "other.toml [queues.payouts]"
+
+
+def test_a_password_is_not_shown(shell: Shell) -> None:
+    for options in ((), ("--json",)):
+        run = shell.run("config", "show", *options, POSTROOM_URL="redis://:hunter2@host/0")
+        assert "redis://:***@host/0" in run.stdout
+        assert "hunter2" not in run.stdout + run.stderr
+
+
+def test_on_a_terminal_it_is_a_drawn_table(shell: Shell) -> None:
+    shell.write("[queues.payouts]\nretries = 6")
+    output = shell.on_terminal("config", "show")
+    assert "───" in output
+    assert "\x1b[36m" in output
+    assert "postroom.toml [queues.payouts]" in output  # brackets are no markup
+
+
+def test_no_color_is_respected(shell: Shell) -> None:
+    output = shell.on_terminal("config", "show", NO_COLOR="1")
+    assert "───" in output
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", output)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain(shell: Shell, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = CLEAN | {"PYTHONUNBUFFERED": unbuffered}
+    run = subprocess.run(
+        [*COMMAND, "config", "show"],
+        cwd=shell.folder,
+        env=env,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert run.stderr == b""
+
+
+# ---- check ----------------------------------------------------------------------------------------
+
+
+def test_check_says_ok(shell: Shell) -> None:
+    run = shell.run("config", "check")
+    assert run.stdout == "ok\n"
+    assert run.stderr == "read no file and the environment\n"
+    shell.write("[queues.a]\n[queues.b]")
+    assert shell.run("config", "check").stderr == "read postroom.toml (queues: 2) and the environment\n"
+
+
+def test_check_knows_which_urls_can_be_opened(shell: Shell) -> None:
+    shell.write('url = "redsi://user:secret@host/0"')
+    run = shell.run("config", "check", code=1)
+    assert "no engine for 'redsi'" in run.stderr
+    assert "secret" not in run.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "show"])
+def test_a_mistake_is_one_line_on_stderr_with_a_hint(shell: Shell, verb: str) -> None:
+    shell.write('[queues.payouts]\nleese = "15m"')
+    run = shell.run("config", verb, code=1)
+    assert run.stdout == ""
+    assert run.stderr == (
+        "postroom: postroom.toml: [queues.payouts] leese: unknown setting; did you mean lease?"
+        " (all settings: postroom config show --help)\n"
+    )
+
+
+def test_a_missing_file_is_an_error(shell: Shell) -> None:
+    run = shell.run("config", "check", "--config", "nope.toml", code=1)
+    assert run.stderr.startswith("postroom: nope.toml: there is no such file (")
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_wrong_variable_is_an_error(shell: Shell) -> None:
+    run = shell.run("config", "check", code=1, POSTROOM_LEESE="1m")
+    assert run.stderr.startswith("postroom: POSTROOM_LEESE: unknown setting; did you mean POSTROOM_LEASE?")
+
+
+# ---- the command itself ---------------------------------------------------------------------------
+
+
+def test_wrong_usage_is_code_2(shell: Shell) -> None:
+    assert "No such option: --jsn" in shell.run("config", "show", "--jsn", code=2).stderr
+    assert "No such command 'confg'" in shell.run("confg", code=2).stderr
+    assert "queue name: 'a{b}'" in shell.run("config", "show", "-q", "a{b}", code=2).stderr
+
+
+def test_the_version(shell: Shell) -> None:
+    assert re.fullmatch(r"postroom \d+\.\d+\S*\n", shell.run("--version").stdout)
+
+
+def test_help_teaches(shell: Shell) -> None:
+    assert "Examples:\n    postroom demo" in shell.run("--help").stdout
+    shown = shell.run("config", "show", "-h").stdout
+    assert "Examples:" in shown
+    words = set(shown.split())
+    assert words.issuperset(set(settings.TOP_LEVEL) - {"visibility_timeout", "retries"})
+    assert "visibility_timeout" in shown
+    assert "retries" in shown
+
+
+def test_help_is_quick_because_it_loads_only_what_it_needs(shell: Shell) -> None:
+    code = (
+        "import sys\nfrom postroom.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print({'rich', 'tomllib', 'asyncio'} & set(sys.modules), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert run.stderr == "set()\n"
+
+
+def test_without_the_extra_one_line_names_the_pip_command(shell: Shell) -> None:
+    hidden = "import sys; sys.modules['typer'] = None; from postroom.cli import main; sys.exit(main())"
+    run = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr == (
+        "postroom: the command line needs typer, which is not installed (pip install 'postroom[cli]')\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.PostroomError(), 1),
+        (errors.ConfigError(), 1),
+        (errors.MissingExtra(), 1),
+        (errors.QueueFull(), 1),
+        (errors.InvalidInput(), 2),
+        (errors.BodyTooLarge(), 2),
+        (errors.NotFound(), 3),
+        (errors.Conflict(), 4),
+        (errors.LeaseLost(), 4),
+        (errors.EngineUnavailable(), 5),
+    ],
+)
+def test_exit_codes_are_stable(
+    error: errors.PostroomError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.complain(error) == code
+    assert capsys.readouterr().err.startswith(f"postroom: {error}")
+
+
+def test_an_error_stays_one_line_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.complain(errors.PostroomError("first\nsecond\r\n\tthird"))
+    assert capsys.readouterr().err == "postroom: first second third\n"
