@@ -1,0 +1,52 @@
+"""Claiming and acking through the engine contract: as two calls, and fused by `turn`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bench.measure import Case, Figure, Target, rate
+from bench.stage import Stage, fill
+from postroom.engine import ClaimRequest
+from postroom.model import Settlement
+from postroom.queue import Queue
+
+Drain = Callable[[Queue, int], None]
+
+
+def cases(stage: Stage) -> list[Case]:
+    return [_case(stage, batch, how, drain) for batch in (1, 10, 100) for how, drain in _WAYS.items()]
+
+
+def _case(stage: Stage, batch: int, how: str, drain: Drain) -> Case:
+    count = stage.size(20_000 if batch == 1 else 50_000, 5_000)
+
+    def trial() -> Sequence[float]:
+        with stage.queue() as queue:
+            fill(queue, count)
+            speed = rate(count, lambda: drain(queue, batch))
+            acked = queue.stats().counters["acked"]
+            assert acked == count, f"{acked} of {count} were acked"
+            return [speed]
+
+    target = Target(100_000, at_least=True) if batch == 100 else None
+    name = f"claim+ack at batch {batch}, {how}"
+    return Case(name, (Figure(name, "/s", target),), trial)
+
+
+def _two_calls(queue: Queue, batch: int) -> None:
+    engine, name = queue.room.engine, queue.name
+    request = ClaimRequest(n=batch)
+    while leased := engine.claim(name, request).deliveries:
+        engine.settle(name, [Settlement(one.receipt) for one in leased])
+
+
+def _turns(queue: Queue, batch: int) -> None:
+    engine, name = queue.room.engine, queue.name
+    request = ClaimRequest(n=batch)
+    leased = engine.claim(name, request).deliveries
+    while leased:
+        acks = [Settlement(one.receipt) for one in leased]
+        leased = engine.turn(name, acks, (), request).claimed.deliveries
+
+
+_WAYS: dict[str, Drain] = {"two calls": _two_calls, "turn": _turns}
