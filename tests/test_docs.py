@@ -1,0 +1,32 @@
+"""The documentation runs: every Python block of a page, in order, in one interpreter."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/test-an-engine.md"]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    blocks = BLOCK.findall((REPO / page).read_text(encoding="utf-8"))
+    assert blocks
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    command = [sys.executable, str(script)]
+    ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda path: path.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
