@@ -93,9 +93,12 @@ class Ledger:
                 self._enter(message, now, plain=not message.delay)
             else:
                 self._check_repeated(message, put.id)
-        if self.policy.capacity is not None and any(put.created for put in accepted.puts):
-            dead = all(message.failure for message in messages)
-            assert dead or accepted.depth <= self.policy.capacity, "beyond the capacity"
+        # A message that is dead on arrival does not wait, so the capacity has nothing to say about it.
+        waits = any(
+            put.created and not message.failure for message, put in zip(messages, accepted.puts, strict=True)
+        )
+        if self.policy.capacity is not None and waits:
+            assert accepted.depth <= self.policy.capacity, "beyond the capacity"
 
     def _enter(self, message: NewMessage, now: int, *, plain: bool, replay: bool = False) -> None:
         self._number += 1
