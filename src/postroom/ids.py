@@ -1,15 +1,15 @@
 """Message ids: made by the client, sortable, 128 bits, written as 32 hex digits.
 
-48 bits of milliseconds, then 80 bits that start random and count up inside one millisecond:
-ids of one process sort in the order they were made, ids of two processes do not collide.
+48 bits of milliseconds, then 80 bits that start random in every process and count up: ids of one
+thread sort in the order they were made, ids of two processes do not collide.
 The client's clock only decides how ids sort; no engine reads time from them.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import threading
 import time
 
 _RANDOM_BYTES = 10
@@ -17,29 +17,24 @@ _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class _Generator:
+    """Needs no lock: reading and replacing the stamp, and counting, are one step each."""
+
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        self._lock = threading.Lock()
-        self._at = 0
-        self._prefix = ""
-        self._count = 0
+        # The top bit stays free, so that counting up never overflows.
+        self._count = itertools.count(int.from_bytes(os.urandom(_RANDOM_BYTES), "big") >> 1)
+        self._stamp = (0, "")
 
     def __call__(self) -> str:
         now = time.time_ns() // 1_000_000
-        with self._lock:
-            # A clock that stands still or steps back must not break the order.
-            if now > self._at:
-                self._at, self._prefix, self._count = now, f"{now:012x}", _entropy()
-            else:
-                self._count += 1
-            return self._prefix + self._count.to_bytes(_RANDOM_BYTES, "big").hex()
-
-
-def _entropy() -> int:
-    # The top bit stays free, so that counting up never overflows.
-    return int.from_bytes(os.urandom(_RANDOM_BYTES), "big") >> 1
+        at, prefix = self._stamp
+        # A clock that stands still or steps back must not break the order.
+        if now > at:
+            prefix = f"{now:012x}"
+            self._stamp = (now, prefix)
+        return prefix + next(self._count).to_bytes(_RANDOM_BYTES, "big").hex()
 
 
 new_id = _Generator()

@@ -93,6 +93,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NONE = (None,) * 6
+_NORMAL = 5
 _OURS = frozenset({JSON, BINARY})
 _RANGES = {
     "due": (0, LAST_DUE),
@@ -112,7 +113,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     body: bytes = b""
-    id: str = msgspec.field(default_factory=new_id)
+    #: Made here unless given.
+    id: str = ""
     kind: str = ""
     content_type: str = JSON
     headers: dict[str, str] = {}
@@ -131,9 +133,13 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def __post_init__(self) -> None:
         if not isinstance(self.body, bytes):
             raise InvalidInput(f"body: expected bytes, not {self.body!r:.80}")
-        check_id(self.id)
-        check_between("priority", self.priority, 0, MAX_PRIORITY)
-        # Most messages leave most things out: asking once whether anything is there keeps them cheap.
+        if self.id:
+            check_id(self.id)
+        else:
+            msgspec.structs.force_setattr(self, "id", new_id())
+        # Most messages leave most things out: asking first whether anything is there keeps them cheap.
+        if self.priority != _NORMAL:
+            check_between("priority", self.priority, 0, MAX_PRIORITY)
         if self.delay:
             check_between("delay", self.delay, 0, MAX_SPAN)
         if self.kind or self.correlation_id or self.unique_key or self.headers:

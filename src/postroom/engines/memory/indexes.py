@@ -33,11 +33,15 @@ class RankIndex:
 
     def add(self, id: str, level: int, order: int) -> None:
         self._order[id] = order
+        self._entries += 1
         lane = self._lanes.get(level)
         if lane is None:
             lane = self._lanes[level] = _Lane()
-        lane.add((order, id))
-        self._entries += 1
+        entry, arrived = (order, id), lane.arrived
+        if arrived and entry < arrived[-1]:
+            heapq.heappush(lane.returned, entry)
+        else:
+            arrived.append(entry)
 
     def discard(self, id: str) -> None:
         if self._order.pop(id, None) is not None and self._entries > 2 * len(self._order) + _SLACK:
@@ -85,34 +89,28 @@ class _Lane:
     """The entries of one level, smallest first."""
 
     def __init__(self) -> None:
-        self._arrived: deque[Ranked] = deque()
-        self._returned: list[Ranked] = []
+        self.arrived: deque[Ranked] = deque()
+        self.returned: list[Ranked] = []
 
     def __len__(self) -> int:
-        return len(self._arrived) + len(self._returned)
-
-    def add(self, entry: Ranked) -> None:
-        if self._arrived and entry < self._arrived[-1]:
-            heapq.heappush(self._returned, entry)
-        else:
-            self._arrived.append(entry)
+        return len(self.arrived) + len(self.returned)
 
     def head(self) -> Ranked | None:
-        if self._returned and not (self._arrived and self._arrived[0] < self._returned[0]):
-            return self._returned[0]
-        return self._arrived[0] if self._arrived else None
+        if self.returned and not (self.arrived and self.arrived[0] < self.returned[0]):
+            return self.returned[0]
+        return self.arrived[0] if self.arrived else None
 
     def pop(self, head: Ranked) -> None:
         """Take what `head` has just returned."""
-        if self._returned and self._returned[0] is head:
-            heapq.heappop(self._returned)
+        if self.returned and self.returned[0] is head:
+            heapq.heappop(self.returned)
         else:
-            self._arrived.popleft()
+            self.arrived.popleft()
 
     def keep(self, order: dict[str, int]) -> None:
-        self._arrived = deque(entry for entry in self._arrived if order.get(entry[1]) == entry[0])
-        self._returned = [entry for entry in self._returned if order.get(entry[1]) == entry[0]]
-        heapq.heapify(self._returned)
+        self.arrived = deque(entry for entry in self.arrived if order.get(entry[1]) == entry[0])
+        self.returned = [entry for entry in self.returned if order.get(entry[1]) == entry[0]]
+        heapq.heapify(self.returned)
 
 
 class TimeIndex:

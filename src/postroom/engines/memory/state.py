@@ -82,7 +82,9 @@ class QueueState(Books):
         """Whether the message exists, or is gone but still remembered."""
         if id in self.waiting or id in self.processing or id in self.dead:
             return True
-        return _later(self.done_until.at(id), now) or _later(self.remembered.at(id), now)
+        return (id in self.done and _later(self.done_until.at(id), now)) or _later(
+            self.remembered.at(id), now
+        )
 
     def next_wake(self, now: int, *others: int | None) -> int:
         return self.wake(now, self.deadlines.first(), *others)
