@@ -70,6 +70,28 @@ def test_work_that_fails_during_a_stop_is_tried_again(live: Room) -> None:
     assert len(worker.last_exceptions) == 1
 
 
+def test_a_stop_does_not_wait_for_work_that_settled_itself(
+    live: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom.worker.worker._NAP", 60.0)
+    live.queue("q").put(1)
+    gate, began = threading.Event(), threading.Event()
+
+    def handler(delivery: Delivery) -> None:
+        began.set()
+        gate.wait()
+        delivery.ack()
+
+    worker = Worker(live, {"q": handler}).start()
+    assert began.wait(10)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    eventually(lambda: worker._dispatcher and worker._dispatcher._leaving and worker._dispatcher._asleep)
+    gate.set()
+    stopping.join(5)
+    assert not stopping.is_alive()
+
+
 def test_what_was_started_ahead_is_handed_back_without_an_attempt(live: Room) -> None:
     queue = live.queue("q")
     gate, stuck = threading.Event(), threading.Event()

@@ -211,7 +211,7 @@ class Worker:
             left, worked = deadline - time.monotonic(), False
             try:
                 worked = dispatcher.round(claiming=False)
-                if not worked and left > 0:
+                if not worked and dispatcher.busy and left > 0:
                     dispatcher.rest(min(_NAP, left))
             except Closed:
                 break
