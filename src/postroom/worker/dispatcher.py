@@ -67,7 +67,7 @@ class Dispatcher:
         self._leaving = False
         #: When a hand was last kept for a suspect.
         self._suspects_at = time.monotonic()
-        #: When to ask each queue again, what stood in the way and which had nothing when last asked.
+        #: When to ask each queue again, what of ours stood in the way, which had nothing when last asked.
         self._ask_at = dict.fromkeys(rotation.queues, 0.0)
         self._blocked: dict[str, BlockedBy | None] = {}
         self._dry: set[str] = set()
@@ -269,22 +269,29 @@ class Dispatcher:
         return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
 
     def _request(self, queue: str, starts: dict[str, list[Delivery]]) -> ClaimRequest | None:
-        frees = self._blocked.get(queue) is BlockedBy.MAX_IN_FLIGHT and self._pending[queue]
-        if time.monotonic() < self._ask_at[queue] and not frees:
-            return None
         starting = sum(map(len, starts.values()))
-        space = self._space(starting)
-        if space <= 0:
+        start, space = max(0, self._free() - starting), self._space(starting)
+        early = time.monotonic() < self._ask_at[queue] and not self._lifts(queue, start)
+        if early or space <= 0:
             return None
         return ClaimRequest(
             n=min(space, MAX_BATCH),
-            start=(start := max(0, self._free() - starting)),
+            start=start,
             # A suspect always comes started, so somebody must be free to begin it.
             suspects=start > 0,
             lease=self._room.policy(queue).lease,
             consumer=self._name,
             waiter=self._waiter if self._armed else None,
         )
+
+    def _lifts(self, queue: str, start: int) -> bool:
+        """Whether this turn itself lifts what stood in the way: it settles, or has a hand for a suspect."""
+        match self._blocked.get(queue):
+            case BlockedBy.MAX_IN_FLIGHT:
+                return bool(self._pending[queue])
+            case BlockedBy.SUSPECT:
+                return start > 0
+        return False
 
     # --- a turn -----------------------------------------------------------------------------
 
@@ -309,7 +316,7 @@ class Dispatcher:
         for delivery, outcome in zip(starting, turned.started, strict=True):
             self._begin(delivery, outcome)
         if request:
-            self._claimed(queue, deliveries, turned.claimed)
+            self._claimed(queue, deliveries, turned.claimed, request)
 
     def repeat(self) -> None:
         """Settle again what was settled in the last 2 s before a store went away: it may have lost it.
@@ -348,7 +355,9 @@ class Dispatcher:
         else:
             self._ours.pop(delivery.receipt, None)
 
-    def _claimed(self, queue: str, deliveries: list[Delivery], claimed: Claimed) -> None:
+    def _claimed(
+        self, queue: str, deliveries: list[Delivery], claimed: Claimed, request: ClaimRequest
+    ) -> None:
         for delivery, leased in zip(deliveries, claimed.deliveries, strict=True):
             self._ours[delivery.receipt] = delivery
             if leased.started:
@@ -362,7 +371,8 @@ class Dispatcher:
             return
         # Never in a tight circle, whatever a queue answers.
         self._ask_at[queue] = time.monotonic() + (claimed.next_wake / 1_000 or _LEAST_WAIT)
-        self._blocked[queue] = claimed.blocked_by
+        busy_elsewhere = claimed.blocked_by is BlockedBy.SUSPECT and request.suspects
+        self._blocked[queue] = None if busy_elsewhere else claimed.blocked_by
         if claimed.blocked_by in (None, BlockedBy.PAUSE):
             self._dry.add(queue)
         else:

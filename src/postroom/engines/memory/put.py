@@ -13,7 +13,8 @@ from postroom.model import Message, NewMessage, Put, State
 
 def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put]:
     puts, new = _sort_out(state, messages, now)
-    admit(state, sum(not message.failure for message, _ in new))
+    if state.policy.capacity is not None:
+        admit(state, sum(not message.failure for message, _ in new))
     for message, stored in new:
         if message.failure:
             state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now)
