@@ -227,7 +227,7 @@ class Room:
         if request is None:
             return [], self.engine.turn(queue, settlements, starts, None)
         policy = self.policy(queue)  # before the claim: what was claimed must not be lost to an error
-        reserved = self.suspect.reserve()
+        reserved = request.suspects and self.suspect.reserve()
         deliveries: list[Delivery] = []
         try:
             if not reserved:

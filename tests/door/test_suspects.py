@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,25 @@ def test_a_failed_claim_does_not_keep_the_place(wire: Wire, queue: Queue, room: 
     with pytest.raises(Exception, match="turn failed"):
         other.queue("q").claim(timeout=0)
     assert taken(other.queue("q")).suspect
+
+
+def test_a_claim_that_wants_no_suspect_does_not_take_the_place_of_one_that_does(
+    room: Room, queue: Queue
+) -> None:
+    wire = Wire(room.engine)
+    other = room_on(wire)
+    meanwhile: list[Delivery] = []
+    send = wire.send
+
+    def claim_meanwhile(verb: str, *args: Any, **options: Any) -> Any:
+        if verb == "turn" and not args[4].suspects and not meanwhile:
+            meanwhile.append(taken(other.queue("q")))
+        return send(verb, *args, **options)
+
+    wire.send = claim_meanwhile  # type: ignore[method-assign]
+    (delivery,), _ = other.take("q", ClaimRequest(suspects=False))
+    assert not delivery.suspect
+    assert meanwhile[0].suspect
 
 
 def test_another_process_has_a_place_of_its_own(room: Room, queue: Queue) -> None:
