@@ -79,7 +79,7 @@ def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessag
 
 def drafter(policy: Policy, **options: Unpack[PutOptions]) -> Callable[[Any], NewMessage]:
     """`draft` for many bodies with the same options, which are looked at only once."""
-    if options.get("content_type") or options.get("id"):
+    if options.get("content_type"):
         return lambda body: draft(body, policy, **options)
     model = draft(None, policy, **options)
     shared = {name: getattr(model, name) for name in _SHARED if getattr(model, name) != _DEFAULTS[name]}

@@ -61,6 +61,8 @@ class Queue:
         A body may also be a message made by `message`. Raises PartialPut when a later call was
         refused after an earlier one had been accepted: repeat its `refused`.
         """
+        if options.get("id"):
+            raise InvalidInput("put_many: an id is the name of one message; give it to `message`")
         make = drafter(self.policy, **options)
         messages = [body if isinstance(body, NewMessage) else make(body) for body in bodies]
         accepted: list[Put] = []

@@ -9,6 +9,7 @@ import pytest
 
 from postroom import Delivery, Retry, Worker
 from postroom.errors import InvalidInput
+from postroom.ids import new_id
 from postroom.room import Room
 from tests.door.staging import taken
 
@@ -87,3 +88,9 @@ def test_a_log_line_about_a_handler_says_which_message(room: Room, caplog: pytes
     (record,) = [record for record in caplog.records if record.__dict__.get("event") == "handler.failed"]
     assert put.id in record.getMessage()
     assert "no such customer" in record.getMessage()
+
+
+def test_one_id_is_not_given_to_many(room: Room) -> None:
+    with pytest.raises(InvalidInput, match="one message"):
+        room.queue("q").put_many([1, 2], id=new_id())
+    assert room.queue("q").stats().depth == 0
