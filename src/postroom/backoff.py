@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from postroom.duration import MAX_SPAN, format_duration, milliseconds
 from postroom.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import random
 
 _EXPONENTIAL = re.compile(r"\s*(\d+(?:\.\d+)?)\s*\^\s*n\s*\*\s*(.+)", re.ASCII)
 #: Beyond this exponent every sensible backoff has met its cap; it keeps the power finite.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -57,5 +56,7 @@ def _decode_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
+        import json  # here and not above: hardly anybody needs it
+
         # The stdlib also reads what some other producers write: NaN, lone surrogates.
         return json.loads(body)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -26,10 +25,12 @@ from postroom.limits import check_when
 from postroom.model import Failure, Leased, Message, Outcome, Receipt, Settlement, Verb
 from postroom.policy import Policy
 
+if TYPE_CHECKING:
+    import random
+
 log = logging.getLogger(__name__)
 
 _current: ContextVar[Delivery | None] = ContextVar("postroom_delivery", default=None)
-_jitter = random.SystemRandom()
 
 
 def current_delivery() -> Delivery | None:
@@ -216,7 +217,7 @@ class Delivery:
         if after is not None and at is not None:
             raise InvalidInput("a retry takes after or at, not both")
         if after is None and at is None:
-            delay = self._policy.backoff.delay(self.attempt, _jitter if self._policy.jitter else None)
+            delay = self._policy.backoff.delay(self.attempt, _chance() if self._policy.jitter else None)
             return Settlement(self.receipt, Verb.RETRY, delay=delay, failure=failure)
         delay = 0 if after is None else milliseconds(after, "after")
         due = None if at is None else instant(at, "at")
@@ -309,6 +310,12 @@ class Delivery:
     ) -> bool:
         self.end()
         return self.conclude(error)
+
+
+def _chance() -> random.Random:
+    import random  # here and not above: only what fails needs it
+
+    return random.SystemRandom()
 
 
 def _lease_lost(outcome: Outcome, delivery: Delivery) -> LeaseLost:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
-from postroom.config import Config, load
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
@@ -26,6 +25,8 @@ from postroom.rotation import Order, Rotation
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
+
+    from postroom.config import Config
 
 #: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
 _ENGINES = {"memory": "memory"}
@@ -41,6 +42,8 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
     `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`.
     Raises ConfigError for anything unknown, and EngineUnavailable when the store is not there.
     """
+    from postroom.config import load  # here and not above: a room may be made without it
+
     if config is None:
         config = load(**settings) if url is None else load(url=url, **settings)
     elif settings:
