@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 # The contract's asserts live in the package; rewritten, they explain themselves like any test's.
 pytest.register_assert_rewrite("postroom.testing")
+
+# The same examples in every run: a red test must be repeatable. Exploring is for those who have the time.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
