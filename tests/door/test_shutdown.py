@@ -159,7 +159,7 @@ def test_a_worker_that_is_stopping_lets_others_hear_what_comes(hire: Hire, gate:
         got: list[Any] = []
         waiting = threading.Thread(target=lambda: got.append(queue.claim(timeout=10)))
         waiting.start()
-        time.sleep(0.1)
+        time.sleep(0.1)  # so that it most likely sleeps; if not, it gets the message all the sooner
         put = time.monotonic()
         queue.put("for the other")
         waiting.join()

@@ -139,7 +139,7 @@ def test_a_burst_after_a_pause_is_not_taken_for_a_stall(live: Room, hire: Hire, 
     hire(live, {"q": lambda delivery: None})
     queue.put_many(range(200))
     eventually(lambda: queue.stats().counters["acked"] == 200)
-    time.sleep(0.3)
+    time.sleep(0.3)  # the pause: twice as long as a stall
     queue.put_many(range(200))
     eventually(lambda: queue.stats().counters["acked"] == 400)
     assert queue.stats().counters["released"] == 0
@@ -152,7 +152,7 @@ def test_a_given_prefetch_is_held_behind_a_long_handler_too(
     queue.put_many(range(20))
     hire(live, {"q": lambda delivery: gate.wait()}, prefetch=10)
     eventually(lambda: held(queue) == (1, 10))
-    time.sleep(0.4)
+    time.sleep(0.4)  # nothing may happen, for longer than a stall takes
     assert held(queue) == (1, 10)
 
 
