@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-from postroom.errors import InvalidInput
+from postroom.engines.steps.cursor import Kept
 
 T = TypeVar("T")
 
@@ -40,17 +40,9 @@ class Journal(Generic[T]):
             self._entries.popleft()
 
     def read(self, after: str | None, limit: int) -> Read[T]:
-        """None: nothing, but the cursor from which to follow; "": from the oldest kept."""
-        if after is None:
-            return Read([], str(self._last), 0)
-        before = self._last - len(self._entries)
-        seen = max(_number(after), self._first - 1) if after else before
-        skip = max(0, seen - before)
+        """What comes behind a cursor. None: nothing, but the cursor from which to follow; "": the oldest."""
+        kept = Kept(self._first, self._last - len(self._entries), self._last)
+        begin, missed = kept.begin(after)
+        skip = begin - kept.before
         entries = list(islice(self._entries, skip, skip + limit))
-        return Read(entries, str(max(seen, before) + len(entries)), max(0, before - seen))
-
-
-def _number(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit()):
-        raise InvalidInput(f"cursor: {cursor!r:.80} is not one of this engine's")
-    return int(cursor)
+        return Read(entries, str(begin + len(entries)), missed)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from postroom.engine import Records
 from postroom.engines.memory.indexes import TimeIndex
-from postroom.errors import InvalidInput
-from postroom.limits import MAX_RECORD, check_key, check_limit, check_name, check_span
+from postroom.limits import check_limit, check_record, check_span
 from postroom.logs import Record
 
 _PRUNE = 100
@@ -29,10 +28,7 @@ class MemoryRecords(Records):
     def put(
         self, kind: str, key: str, value: bytes, *, ttl: int | None = None, expect: int | None = None
     ) -> int | None:
-        check_name(kind, "record kind")
-        check_key(key, "record key")
-        if len(value) > MAX_RECORD:
-            raise InvalidInput(f"record: {len(value):,} bytes are more than {MAX_RECORD:,}")
+        check_record(kind, key, value)
         check_span("ttl", ttl)
         with self._lock:
             now = self._now()

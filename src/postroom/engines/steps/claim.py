@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from postroom.engine import ClaimRequest
-from postroom.engines.memory import sweep
-from postroom.engines.memory.indexes import RankIndex
-from postroom.engines.memory.slot import Slot
-from postroom.engines.memory.state import QueueState
+from postroom.engines.steps import sweep
+from postroom.engines.steps.slot import Slot
+from postroom.engines.steps.state import QueueState
 from postroom.ids import new_token
-from postroom.limits import MAX_BATCH, MAX_CLAIM_BYTES
+from postroom.limits import MAX_BATCH
 from postroom.model import BlockedBy, Claimed, Leased, State
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
@@ -18,9 +17,13 @@ _SWEEP = 100
 
 
 def claim(state: QueueState, request: ClaimRequest, now: int) -> Claimed:
-    sweep.reclaim(state, now, _SWEEP, "claim")
-    sweep.promote(state, now, MAX_BATCH)
-    sweep.expire(state, now, _SWEEP)
+    ripe = state.ripe(now)
+    if ripe.overdue:
+        sweep.reclaim(state, now, _SWEEP, "claim")
+    if ripe.due:
+        sweep.promote(state, now, MAX_BATCH)
+    if ripe.expired:
+        sweep.expire(state, now, _SWEEP)
     room, blocked = _room(state, request.n, now)
     taken = _take(state, request, room, now) if room > 0 else []
     if room > 0 and not taken and state.suspects and not state.ready:
@@ -39,7 +42,7 @@ def _rings(state: QueueState, blocked: BlockedBy | None) -> int:
     """
     if blocked is BlockedBy.SUSPECT:
         return min(1, state.rings)
-    return 0 if blocked else min(2, len(state.ready) + len(state.suspects))
+    return 0 if blocked else min(2, state.claimable)
 
 
 def _next_wake(state: QueueState, blocked: BlockedBy | None, now: int) -> int:
@@ -48,7 +51,7 @@ def _next_wake(state: QueueState, blocked: BlockedBy | None, now: int) -> int:
     if blocked is BlockedBy.RATE:
         return state.next_wake(now, now + state.refill_in(now))
     if blocked in (None, BlockedBy.SUSPECT):
-        return state.next_wake(now, state.due.first())
+        return state.next_wake(now, state.first_due())
     return state.next_wake(now)
 
 
@@ -58,7 +61,7 @@ def _room(state: QueueState, n: int, now: int) -> tuple[int, BlockedBy | None]:
     if state.paused:
         return 0, BlockedBy.PAUSE
     if policy.max_in_flight is not None and n:
-        n = min(n, policy.max_in_flight - len(state.processing))
+        n = min(n, policy.max_in_flight - state.processing)
         if n <= 0:
             return 0, BlockedBy.MAX_IN_FLIGHT
     if policy.rate and n:
@@ -69,46 +72,22 @@ def _room(state: QueueState, n: int, now: int) -> tuple[int, BlockedBy | None]:
 
 
 def _take(state: QueueState, request: ClaimRequest, room: int, now: int) -> list[Leased]:
-    start = room if request.start is None else request.start
-    token, size, suspects = new_token(), 0, request.suspects and len(state.suspects) > 0
-    taken: list[Leased] = []
-    for _ in range(room + MAX_BATCH):  # so many may turn out to be expired; the next claim goes on
-        if len(taken) == room:
-            break
-        index = _next_index(state, suspects)
-        if index is None or (first := index.first()) is None:
-            break
-        slot = state.waiting[first[1]]
-        message = slot.message
-        if message.expires is not None and message.expires <= now:
-            sweep.expire_one(state, slot, now)
-            continue
-        size += len(message.body)
-        if taken and size > MAX_CLAIM_BYTES:
-            break
-        index.pop(first, message.priority)
-        if suspect := index is state.suspects:
-            suspects = False
-        taken.append(_lease(state, slot, request, token, suspect, suspect or len(taken) < start, now))
+    drawn = state.draw(room, request.suspects and state.suspects > 0, now)
+    for slot in drawn.expired:
+        sweep.expire_one(state, slot, now)
+    start, token = room if request.start is None else request.start, new_token()
+    taken = [
+        _lease(state, slot, request, token, slot.suspect or place < start, now)
+        for place, slot in enumerate(drawn.slots)
+    ]
+    state.lease(drawn.slots)
     return taken
 
 
-def _next_index(state: QueueState, suspects: bool) -> RankIndex | None:
-    """Where the most urgent message is, among those this consumer may have."""
-    if not suspects:
-        return state.ready
-    suspect, first = state.suspects.first(), state.ready.first()
-    return state.suspects if suspect and (first is None or suspect < first) else state.ready
-
-
 def _lease(
-    state: QueueState, slot: Slot, request: ClaimRequest, token: str, suspect: bool, started: bool, now: int
+    state: QueueState, slot: Slot, request: ClaimRequest, token: str, started: bool, now: int
 ) -> Leased:
     message, policy = slot.message, state.policy
-    del state.waiting[message.id]
-    if message.expires is not None:
-        state.expiries.discard(message.id)
-    state.processing[message.id] = slot
     slot.state = _PROCESSING
     slot.deliveries += 1
     slot.token, slot.consumer, slot.claimed_at, slot.lease = token, request.consumer, now, request.lease
@@ -117,7 +96,6 @@ def _lease(
         slot.started_at = now
         slot.ack_deadline = None if timeout is None else now + timeout
     slot.deadline = deadline = policy.deadline(now, request.lease, slot.ack_deadline)
-    state.deadlines.set(message.id, deadline)
     return Leased(
         message=message,
         token=token,
@@ -127,6 +105,6 @@ def _lease(
         ack_timeout=timeout,
         deadline=deadline,
         started=started,
-        suspect=suspect,
+        suspect=slot.suspect,
         checkpoint=slot.checkpoint,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from postroom.engines.memory.slot import Slot
-from postroom.engines.memory.state import QueueState
+from postroom.engines.steps.slot import Slot
+from postroom.engines.steps.state import QueueState
 from postroom.logs import Event
 from postroom.model import Swept
 from postroom.policy import exhausted, expired_failure, ran_out_failure
@@ -18,7 +18,7 @@ def sweep(state: QueueState, now: int, limit: int, triggered_by: str) -> Swept:
     forgotten = state.forget(now, limit)
     evicted = state.counters["evicted"] - evicted_before
     full = max(reclaimed, promoted, expired, evicted, forgotten) >= limit
-    wake = 0 if full else state.next_wake(now, state.due.first(), state.expiries.first())
+    wake = 0 if full else state.next_wake(now, state.first_due(), state.first_expiry())
     return Swept(reclaimed, dead, promoted, expired, evicted, full, wake)
 
 
@@ -29,8 +29,8 @@ def reclaim(state: QueueState, now: int, limit: int, triggered_by: str) -> tuple
     """
     if now < state.grace_until:
         return 0, 0
-    overdue = state.deadlines.pop_until(now, limit)
-    returned = [id for id in overdue if _come_back(state, state.processing[id], now)]
+    overdue = state.overdue(now, limit)
+    returned = [slot.message.id for slot in overdue if _come_back(state, slot, now)]
     dead = len(overdue) - len(returned)
     if overdue:
         state.counters["reclaimed"] += len(overdue)
@@ -60,38 +60,34 @@ def _come_back(state: QueueState, slot: Slot, now: int) -> bool:
 
 def promote(state: QueueState, now: int, limit: int) -> int:
     """Make ready what is due, earliest first, most urgent first within a millisecond."""
-    due = state.due.pop_until(now, limit)
-    for id in due:
-        slot = state.waiting[id]
+    due = state.due(now, limit)
+    for slot in due:
+        state.take(slot)
         state.make_ready(slot, slot.due, now)
     return len(due)
 
 
 def expire(state: QueueState, now: int, limit: int) -> int:
-    expired = state.expiries.pop_until(now, limit)
-    for id in expired:
-        expire_one(state, state.waiting[id], now)
+    expired = state.expired(now, limit)
+    for slot in expired:
+        state.take(slot)
+        expire_one(state, slot, now)
     return len(expired)
 
 
 def expire_one(state: QueueState, slot: Slot, now: int) -> None:
     """Nobody took it in time: a dead letter or nothing, as the policy says, but never silently."""
-    state.leave_waiting(slot)
     state.count("expired", Event.EXPIRE, slot.message.id)
     if state.policy.on_expire == "dead":
         state.bury(slot, expired_failure(slot.message.kind, now), now)
     else:
-        state.vanish(slot.message, now)
+        state.vanish(slot, now)
 
 
 def evict(state: QueueState, now: int, limit: int) -> None:
     """Let go of dead letters beyond their number or age."""
     policy = state.policy
-    if policy.dead_limit is not None and (beyond := len(state.dead) - policy.dead_limit) > 0:
+    if policy.dead_limit is not None and (beyond := state.dead - policy.dead_limit) > 0:
         state.evict(min(beyond, limit), now)
     if policy.dead_retention is not None:
-        for _ in range(limit):
-            oldest = state.deaths.first()
-            if oldest is None or oldest + policy.dead_retention > now:
-                break
-            state.evict(1, now)
+        state.evict(limit, now, until=now - policy.dead_retention)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroom.engines.memory.slot import Slot
-from postroom.engines.memory.state import QueueState
+from postroom.engines.steps.slot import Slot
+from postroom.engines.steps.state import QueueState
 from postroom.errors import InvalidInput, QueueFull
 from postroom.limits import LAST_DUE
 from postroom.model import Message, NewMessage, Put, State
@@ -15,18 +15,17 @@ def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put
     puts, new = _sort_out(state, messages, now)
     if state.policy.capacity is not None:
         admit(state, sum(not message.failure for message, _ in new))
+    state.enter([stored for message, stored in new if not message.failure], now)
     for message, stored in new:
         if message.failure:
-            state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now)
-        else:
-            state.enter(stored, now)
+            state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now, new=True)
     state.counters["put"] += len(new)
     return puts
 
 
 def admit(state: QueueState, count: int) -> None:
     """Refuse what would go beyond the capacity, before anything is written."""
-    capacity, waiting = state.policy.capacity, len(state.waiting)
+    capacity, waiting = state.policy.capacity, state.waiting
     if capacity is not None and count and waiting + count > capacity:
         raise QueueFull(
             f"{state.name}: {waiting:,} of {capacity:,} are waiting, there is no room for {count:,} more"
@@ -40,9 +39,10 @@ def _sort_out(
     puts: list[Put] = []
     new: dict[str, tuple[NewMessage, Message]] = {}
     keys: dict[str, str] = {}
+    known = state.known([message.id for message in messages], now)
     for message in messages:
         id, key = message.id, None if message.failure else message.unique_key
-        if id in new or state.knows(id, now):
+        if id in new or id in known:
             puts.append(Put(id, created=False))
         elif key and (holder := keys.get(key) or state.holder(key)):
             puts.append(Put(holder, created=False))

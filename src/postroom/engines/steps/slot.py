@@ -9,7 +9,10 @@ from postroom.model import Attempt, Entry, Failure, Message, State
 
 
 class Slot(msgspec.Struct, gc=False):
-    """A message in its queue. `order` is None while it is scheduled, `token` None while nobody holds it."""
+    """A message in its queue. `order` is None while it is scheduled, `token` None while nobody holds it.
+
+    An engine may leave the body out (b"") where nobody is going to look at it.
+    """
 
     message: Message
     state: State
@@ -19,6 +22,8 @@ class Slot(msgspec.Struct, gc=False):
     deliveries: int = 0
     ran_out: int = 0
     strays: int = 0
+    #: Whether it stands among the suspects while it is ready.
+    suspect: bool = False
     token: str | None = None
     consumer: str = ""
     claimed_at: int = 0
@@ -27,10 +32,14 @@ class Slot(msgspec.Struct, gc=False):
     ack_deadline: int | None = None
     deadline: int | None = None
     ended_at: int = 0
+    #: Done: until when people may look at it.
+    kept_until: int = 0
     checkpoint: bytes | None = None
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None
     replayed_as: tuple[str, ...] = ()
+    #: Where an engine keeps it, if that helps to find it again.
+    key: int = 0
 
     def lay_down(self) -> None:
         """Nobody holds it any more: no old receipt fits."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from postroom.engines.memory.journal import Journal
-from postroom.limits import KEPT_IDS, LOG_LIMIT
+import abc
+
+from postroom.limits import KEPT_IDS
 from postroom.logs import Event, LogEntry
 from postroom.model import COUNTERS
-from postroom.policy import Policy, due_seq, next_seq, ticks
+from postroom.policy import Policy, due_seq, next_seq
+
+#: A call is noted when the last noted one is older than this part of a lease.
+_FRESH = 16
 
 
-class Books:
+class Books(abc.ABC):
     """Policy, pause, sequence numbers, grace, rate, counters and history of one queue."""
 
     def __init__(self, name: str, policy: Policy, now: int) -> None:
@@ -23,7 +27,6 @@ class Books:
         self.bucket = policy.rate.full if policy.rate else 0
         self.bucket_at = now
         self.counters = dict.fromkeys(COUNTERS, 0)
-        self.log: Journal[LogEntry] = Journal(LOG_LIMIT, first=ticks(now) + 1)
         #: How many waiters the present step gives reason to wake: for something that can be claimed,
         #: and for an earlier due time that somebody should keep. Taken by the engine.
         self.rings = 0
@@ -32,10 +35,15 @@ class Books:
         self._told = False
 
     def reached(self, now: int) -> None:
-        """A call came through. After a long silence nobody is taken for dead at first."""
-        if grace := self.policy.grace(now - self.last_call):
+        """A call came through. After a long silence nobody is taken for dead at first.
+
+        Calls soon after another are not noted, so that asking in vain need not write anything.
+        """
+        silence = now - self.last_call
+        if grace := self.policy.grace(silence):
             self.grace_until = now + grace
-        self.last_call = now
+        if silence >= self.policy.lease // _FRESH:
+            self.last_call = now
 
     def adopt(self, policy: Policy, now: int) -> None:
         """Live by another policy from now on; a new rate begins with a full bucket."""
@@ -73,25 +81,35 @@ class Books:
 
     def allowance(self, now: int) -> int:
         """The claims that the rate allows at this moment."""
-        rate = self.policy.rate
-        if rate is None:
-            return 0
-        earned = (now - self.bucket_at) * rate.count
-        self.bucket, self.bucket_at = min(rate.full, self.bucket + earned), now
-        return self.bucket // rate.per
+        return self._filled(now) // self.policy.rate.per if self.policy.rate else 0
 
     def spend(self, claims: int, now: int) -> None:
         """Take claims from the bucket; negative: give them back."""
-        if rate := self.policy.rate:
-            self.allowance(now)
-            self.bucket = min(rate.full, self.bucket - claims * rate.per)
+        if claims and (rate := self.policy.rate):
+            self.bucket = min(rate.full, self._filled(now) - claims * rate.per)
+            self.bucket_at = max(self.bucket_at, now)
+
+    def _filled(self, now: int) -> int:
+        """What is in the bucket by now. It is only noted when something is taken: asking changes nothing."""
+        rate = self.policy.rate
+        if rate is None:
+            return 0
+        return min(rate.full, self.bucket + max(0, now - self.bucket_at) * rate.count)
 
     def refill_in(self, now: int) -> int:
         """How long until one claim is allowed."""
         rate = self.policy.rate
         if rate is None or self.allowance(now) > 0:
             return 0
-        return -((self.bucket - rate.per) // rate.count)
+        return -((self._filled(now) - rate.per) // rate.count)
+
+    # --- rings ------------------------------------------------------------------------------
+
+    def rings_wanted(self) -> int:
+        """How many waiters this step gives reason to wake; asked once."""
+        count = max(self.alarms, min(2, self.rings))
+        self.rings = self.alarms = 0
+        return count
 
     # --- telling ----------------------------------------------------------------------------
 
@@ -122,8 +140,10 @@ class Books:
         """Write one log entry; `count` is the number of ids unless they are not named."""
         self._told = True
         count, kept = len(ids) if count is None else count, tuple(ids[:KEPT_IDS])
-        self.log.append(
-            lambda id: LogEntry(
-                id=id, at=now, queue=self.name, event=event, count=count, ids=kept, info=info or {}
-            )
+        self.write_log(
+            LogEntry(id="", at=now, queue=self.name, event=event, count=count, ids=kept, info=info or {})
         )
+
+    @abc.abstractmethod
+    def write_log(self, entry: LogEntry) -> None:
+        """Append to the history, under the next id; the oldest go when there are too many."""

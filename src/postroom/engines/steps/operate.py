@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from postroom.engines.memory.put import admit
-from postroom.engines.memory.slot import Slot
-from postroom.engines.memory.state import QueueState
+from postroom.engines.steps.cursor import number
+from postroom.engines.steps.put import admit
+from postroom.engines.steps.slot import Slot
+from postroom.engines.steps.state import QueueState
 from postroom.errors import InvalidInput
 from postroom.ids import replay_id
 from postroom.limits import MAX_CLAIM_BYTES, when
@@ -29,10 +29,8 @@ def find(
     correlation_id: str | None,
     now: int,
 ) -> Page:
-    """One page by (key, id); the cursor is the last pair seen. Memory pages by a pass over the state."""
-    after = _parse_cursor(cursor)
-    rows = _rows(state, wanted, group, correlation_id, now)
-    page = heapq.nsmallest(limit + 1, (row for row in rows if after is None or row > after))
+    """One page by (key, id); the cursor is the last pair seen."""
+    page = state.page(wanted, _parse_cursor(cursor), limit + 1, group, correlation_id, now)
     entries: list[Entry] = []
     size = 0
     for _, id in page[:limit]:
@@ -50,34 +48,13 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
     key, colon, id = cursor.partition(":")
-    if not colon or not (key.isascii() and key.isdigit()):
+    if not colon:
         raise InvalidInput(f"cursor: {cursor!r:.80} is not one of this engine's")
-    return int(key), id
-
-
-def _rows(
-    state: QueueState, wanted: State, group: str | None, correlation_id: str | None, now: int
-) -> Iterable[tuple[int, str]]:
-    match wanted:
-        case State.READY:
-            return (*state.ready, *state.suspects)
-        case State.SCHEDULED:
-            return ((at, id) for at, _, id in state.due)
-        case State.PROCESSING:
-            return ((at, id) for at, _, id in state.deadlines)
-        case State.DONE:
-            return ((slot.ended_at, id) for id, slot in state.done.items() if state.visible(id, now))
-    ids = state.dead if group is None else state.groups.get(group, {})
-    dead = ((id, state.dead[id]) for id in ids)
-    return (
-        (slot.ended_at, id)
-        for id, slot in dead
-        if correlation_id is None or slot.message.correlation_id == correlation_id
-    )
+    return number(key), id
 
 
 def move(state: QueueState, moves: Sequence[Move], now: int) -> list[Moved]:
-    admit(state, sum(_will_put(state, each, now) for each in moves))
+    admit(state, sum(_will_put(state, each) for each in moves))
     return [_move(state, each, now) for each in moves]
 
 
@@ -90,13 +67,14 @@ def _move(state: QueueState, move: Move, now: int) -> Moved:
         return Moved(False, found, None, f"a {found} message cannot do {move.action}")
     match move.action:
         case Action.CANCEL:
-            state.leave_waiting(slot)
-            state.vanish(slot.message, now)
+            state.take(slot)
+            state.vanish(slot, now)
             state.count("cancelled", Event.CANCEL, move.id)
         case Action.RESCHEDULE | Action.RUN_NOW:
             _reschedule(state, slot, move, now)
         case Action.DISCARD:
-            state.exhume(slot, now)
+            state.take(slot)
+            state.vanish(slot, now)
             state.count("discarded", Event.DISCARD, move.id)
         case Action.REPLAY | Action.MARK_REPLAYED:
             return _replay(state, slot, move, now)
@@ -105,7 +83,7 @@ def _move(state: QueueState, move: Move, now: int) -> Moved:
 
 def _reschedule(state: QueueState, slot: Slot, move: Move, now: int) -> None:
     due = now if move.action is Action.RUN_NOW else when(move.delay, move.due, now)
-    state.leave_waiting(slot)
+    state.take(slot)
     state.wait_until(slot, due, now)
     state.note(Event(move.action), move.id)
 
@@ -124,12 +102,13 @@ def _replay(state: QueueState, slot: Slot, move: Move, now: int) -> Moved:
         new_id = replay_id(move.id, move.number)
         _put_again(state, slot.message, new_id, move, now)
     slot.replayed_as = (*seen, new_id)
+    state.update(slot)
     state.count("replayed", Event.REPLAY, move.id)
     return Moved(True, State.DEAD, new_id)
 
 
 def _put_again(state: QueueState, message: Message, new_id: str, move: Move, now: int) -> None:
-    if state.knows(new_id, now):
+    if state.known([new_id], now):
         return
     again = msgspec.structs.replace(
         message,
@@ -141,11 +120,13 @@ def _put_again(state: QueueState, message: Message, new_id: str, move: Move, now
         expires=None,  # it would be over at once
         remember=max(message.remember or 0, REPLAY_REMEMBER),
     )
-    state.enter(again, now)
+    state.enter([again], now)
     state.counters["put"] += 1
 
 
-def _will_put(state: QueueState, move: Move, now: int) -> bool:
+def _will_put(state: QueueState, move: Move) -> bool:
     """Whether this move adds to what waits, for the capacity."""
-    slot = state.dead.get(move.id)
-    return move.action is Action.REPLAY and slot is not None and move.number == len(slot.replayed_as) + 1
+    if move.action is not Action.REPLAY:
+        return False
+    slot = state.slot(move.id)
+    return slot is not None and slot.state is State.DEAD and move.number == len(slot.replayed_as) + 1

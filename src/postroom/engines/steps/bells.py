@@ -25,7 +25,7 @@ class Bells:
 
     def __init__(self, lock: threading.Lock, hand_on: Callable[[str, bool], None]) -> None:
         self.lock = lock
-        #: Called when a waiter leaves a queue: (name, whether it leaves a ring unused).
+        #: Called, without the lock, when a waiter leaves a queue: (name, whether it leaves a ring unused).
         self.hand_on = hand_on
         self._armed: dict[str, dict[BellWaiter, None]] = {}
         self._open: set[BellWaiter] = set()
@@ -36,42 +36,63 @@ class Bells:
             self._open.add(waiter)
         return waiter
 
-    def ring(self, name: str, count: int) -> None:
+    def ring(self, name: str, count: int) -> int:
         """Tell up to `count` of those who wait for this queue, sleepers before those awake already."""
-        if armed := self._armed.get(name):
-            untold = sorted((waiter for waiter in armed if name not in waiter.rung), key=BellWaiter.is_awake)
-            for waiter in untold[:count]:
-                waiter.rouse(name)
+        armed = self._armed.get(name)
+        if not armed:
+            return 0
+        untold = sorted((waiter for waiter in armed if name not in waiter.rung), key=BellWaiter.is_awake)
+        for waiter in untold[:count]:
+            waiter.rouse(name)
+        return min(count, len(untold))
 
     def ring_all(self, name: str) -> None:
         for waiter in list(self._armed.get(name, ())):
             waiter.rouse(name)
 
-    def spread(self, name: str, waiter: Waiter) -> int:
-        """How much later than the first this waiter need wake."""
+    def rank(self, name: str, waiter: Waiter) -> int:
+        """How many began to wait for this name before this one; all beyond the first few are alike."""
         first = list(islice(self._armed.get(name, ()), len(_SPREAD)))
-        return _SPREAD[first.index(waiter)] if waiter in first else _STAND_BACK
+        return first.index(waiter) if waiter in first else len(_SPREAD)
 
     def arm(self, waiter: BellWaiter) -> None:
         for name in waiter.names:
-            self._armed.setdefault(name, {})[waiter] = None
+            if name not in self._armed:
+                self._armed[name] = {}
+                self.first_armed(name)
+            self._armed[name][waiter] = None
 
-    def disarm(self, waiter: BellWaiter) -> None:
+    def disarm(self, waiter: BellWaiter) -> list[tuple[str, bool]]:
+        """Nothing rings for it any more. Returns the queues it leaves to others: with a ring unused?"""
         unused = waiter.rung & waiter.names
         waiter.rung -= unused  # what remains was rung from inside its process, for itself alone
-        for name in waiter.names:
-            armed = self._armed.get(name)
-            if not armed or waiter not in armed:
-                continue
-            del armed[waiter]
-            if not armed:
+        left = [name for name in waiter.names if waiter in self._armed.get(name, ())]
+        for name in left:
+            del self._armed[name][waiter]
+            if not self._armed[name]:
                 del self._armed[name]
-            elif name in waiter.queues:
-                self.hand_on(name, name in unused)
+                self.last_disarmed(name)
+        return [(name, name in unused) for name in left if name in waiter.queues]
 
-    def forget(self, waiter: BellWaiter) -> None:
-        self.disarm(waiter)
+    def first_armed(self, name: str) -> None:
+        """Somebody waits for this name from now on."""
+
+    def last_disarmed(self, name: str) -> None:
+        """Nobody waits for this name any more."""
+
+    def armed(self) -> list[str]:
+        """What somebody waits for."""
+        return list(self._armed)
+
+    def forget(self, waiter: BellWaiter) -> list[tuple[str, bool]]:
         self._open.discard(waiter)
+        return self.disarm(waiter)
+
+    def reset(self, lock: threading.Lock) -> None:
+        """In a forked child: every waiter belongs to the parent, and the lock may be held by nobody."""
+        self.lock = lock
+        self._armed.clear()
+        self._open.clear()
 
     def close(self) -> None:
         """The engine ends: everybody wakes."""
@@ -110,9 +131,14 @@ class BellWaiter(Waiter):
 
     def disarm(self) -> None:
         with self._bells.lock:
-            self._bells.disarm(self)
+            left = self._bells.disarm(self)
             if not self.rung:
                 self._drain()
+        self._hand_on(left)
+
+    def _hand_on(self, left: list[tuple[str, bool]]) -> None:
+        for name, unused in left:
+            self._bells.hand_on(name, unused)
 
     def clear(self) -> frozenset[str]:
         with self._bells.lock:
@@ -136,19 +162,30 @@ class BellWaiter(Waiter):
 
     def close(self) -> None:
         with self._bells.lock:
-            if self._reader.fileno() >= 0:
-                self._bells.forget(self)
-                self._reader.close()
-                self._writer.close()
+            if self._reader.fileno() < 0:
+                return
+            left = self._bells.forget(self)
+            self._reader.close()
+            self._writer.close()
+        self._hand_on(left)
 
     def _drain(self) -> None:
         with contextlib.suppress(OSError):
             self._reader.recv(64)
 
 
+def spread_of(rank: int) -> int:
+    """How much later than the first a waiter of this rank need wake."""
+    return _SPREAD[rank] if rank < len(_SPREAD) else _STAND_BACK
+
+
 def topic_bell(topic: str) -> str:
     # No queue name holds a control character, so no queue has this name.
     return f"\0{topic}"
+
+
+def is_topic(bell: str) -> bool:
+    return bell.startswith("\0")
 
 
 def _plain(name: str) -> str:

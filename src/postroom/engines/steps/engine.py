@@ -1,0 +1,223 @@
+"""What engines whose steps are Python have in common: check the input, then change one queue in one step."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from postroom.engine import ClaimRequest, Engine, Waiter, check_receipts, check_turn
+from postroom.engines.steps import claim, operate, put, settle, sweep
+from postroom.engines.steps.state import QueueState
+from postroom.errors import Conflict, InvalidInput
+from postroom.limits import check_batch, check_checkpoint, check_limit, check_span, cut_text
+from postroom.logs import Event, Log
+from postroom.model import (
+    Accepted,
+    Claimed,
+    Entry,
+    Move,
+    Moved,
+    NewMessage,
+    Outcome,
+    Page,
+    QueueStats,
+    Receipt,
+    Settlement,
+    State,
+    Swept,
+    Turned,
+)
+from postroom.policy import Policy
+
+#: What is over is forgotten with every so many messages, so many at a time.
+_FORGET_EVERY = 64
+_FORGET = 1_000
+T = TypeVar("T")
+Step = Callable[[QueueState, int], T]
+
+_wall_at_start = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def wall_clock() -> int:
+    """The time of day as it was when this process began, and counted on from there.
+
+    A wall clock that is set wrong for a moment must not move every deadline; and unlike a monotonic
+    clock this one also counts while the machine sleeps.
+    """
+    return (_wall_at_start + time.clock_gettime_ns(time.CLOCK_BOOTTIME)) // 1_000_000
+
+
+class SteppedEngine(Engine):
+    """The verbs; how a step becomes atomic and known to who waits is left to the engine."""
+
+    @abc.abstractmethod
+    def _change(self, queue: str, step: Step[T], *, make: bool = False) -> T:
+        """Run the step as one call that reaches the queue: all of it or, if it raises, nothing.
+
+        Without `make` an unknown queue is an empty one, and stays unknown.
+        """
+
+    @abc.abstractmethod
+    def _look(self, queue: str, look: Step[T]) -> T:
+        """Let `look` see the queue as it stands; it changes nothing."""
+
+    @abc.abstractmethod
+    def _spread(self, queue: str, waiter: Waiter) -> int:
+        """How much later than the first this waiter need wake."""
+
+    @abc.abstractmethod
+    def _read_log(self, state: QueueState, after: str | None, limit: int) -> Log: ...
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def declare(self, queue: str, policy: Policy) -> None:
+        def adopt(state: QueueState, now: int) -> None:
+            if policy.aging != state.policy.aging and (state.waiting or state.processing):
+                raise Conflict(f"{queue}: aging cannot change while messages wait or are processing")
+            state.adopt(policy, now)
+            # What the old policy held back may be claimable now.
+            state.rings = state.claimable
+
+        self._change(queue, adopt, make=True)
+
+    def stats(self, queue: str) -> QueueStats:
+        return self._look(queue, QueueState.stats)
+
+    # --- the way of a message ---------------------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        self.check_put(messages)
+        return self._change(queue, self._put_step(messages), make=True)
+
+    @staticmethod
+    def _put_step(messages: Sequence[NewMessage]) -> Step[Accepted]:
+        def step(state: QueueState, now: int) -> Accepted:
+            if state.counters["put"] % _FORGET_EVERY < len(messages):
+                state.forget(now, _FORGET)
+            return Accepted(put.put(state, messages, now), state.waiting)
+
+        return step
+
+    def claim(self, queue: str, request: ClaimRequest) -> Claimed:
+        return self.turn(queue, (), (), request).claimed
+
+    def turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> Turned:
+        check_turn(queue, settlements, starts, request)
+
+        def step(state: QueueState, now: int) -> Turned:
+            settled = settle.settle(state, settlements, now)
+            started = settle.start(state, starts, now)
+            claimed = self._claim(state, request, now) if request else Claimed([])
+            return Turned(settled, started, claimed)
+
+        return self._change(queue, step)
+
+    def _claim(self, state: QueueState, request: ClaimRequest, now: int) -> Claimed:
+        claimed = claim.claim(state, request, now)
+        if request.waiter and not claimed.deliveries:
+            later = claimed.next_wake + self._spread(state.name, request.waiter)
+            return claimed._replace(next_wake=min(later, state.policy.lease // 3))
+        return claimed
+
+    def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Outcome]:
+        return self.turn(queue, settlements, (), None).settled
+
+    def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
+        check_receipts(queue, receipts)
+        check_span("lease", lease)
+        return self._change(queue, lambda state, now: settle.renew(state, receipts, lease, now))
+
+    def extend(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        span: int | None = None,
+        lease: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> list[Outcome]:
+        check_receipts(queue, receipts)
+        check_checkpoint(checkpoint)
+        check_span("span", span)
+        check_span("lease", lease)
+        return self._change(
+            queue, lambda state, now: settle.extend(state, receipts, span, lease, checkpoint, now)
+        )
+
+    def sweep(self, queue: str, *, limit: int = 100, triggered_by: str = "scheduler") -> Swept:
+        check_limit(limit)
+        triggered_by = cut_text(triggered_by, "triggered_by")
+        return self._change(queue, lambda state, now: sweep.sweep(state, now, limit, triggered_by))
+
+    # --- looking and operating --------------------------------------------------------------
+
+    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
+        check_batch(ids)
+
+        def look(state: QueueState, now: int) -> list[Entry | None]:
+            slots = (state.visible(id, now) for id in ids)
+            return [slot.entry() if slot else None for slot in slots]
+
+        return self._look(queue, look)
+
+    def find(
+        self,
+        queue: str,
+        state: State,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        group: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Page:
+        check_limit(limit)
+        if state is not State.DEAD and (group is not None or correlation_id is not None):
+            raise InvalidInput("find: only dead letters are found by group or correlation_id")
+        return self._look(
+            queue, lambda seen, now: operate.find(seen, state, cursor, limit, group, correlation_id, now)
+        )
+
+    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
+        self.check_moves(moves)
+        return self._change(queue, lambda state, now: operate.move(state, moves, now))
+
+    def pause(self, queue: str, reason: str = "") -> None:
+        reason = cut_text(reason, "reason")
+
+        def step(state: QueueState, now: int) -> None:
+            state.paused, state.pause_reason = True, reason
+            state.tell(now, Event.PAUSE, [], {"reason": reason}, count=0)
+
+        self._change(queue, step, make=True)
+
+    def resume(self, queue: str) -> None:
+        def step(state: QueueState, now: int) -> None:
+            if state.paused:
+                state.paused, state.pause_reason = False, ""
+                state.tell(now, Event.RESUME, [], count=0)
+                state.rings = state.claimable
+
+        self._change(queue, step)
+
+    def purge(self, queue: str) -> int:
+        def step(state: QueueState, now: int) -> tuple[int, object]:
+            count, doomed = state.clear_waiting()
+            state.counters["purged"] += count
+            if count:
+                state.tell(now, Event.PURGE, [], count=count)
+            return count, doomed
+
+        # What is doomed is freed here, after the step: a million messages take a while.
+        return self._change(queue, step)[0]
+
+    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
+        check_limit(limit)
+        return self._look(queue, lambda state, now: self._read_log(state, after, limit))
