@@ -47,7 +47,11 @@ ALLOWED: dict[str, set[str]] = {
     # the one contract, and those who keep it
     "engine": WORDS | {"backoff", "policy"},
     "engines": DOMAIN,
-    "engines.memory": DOMAIN,
+    "engines.steps": DOMAIN,
+    "engines.memory": DOMAIN | {"engines.steps"},
+    "engines.sqlite": DOMAIN | {"engines.steps"},
+    "engines.spool": DOMAIN | {"engines.steps"},
+    "engines.redis": DOMAIN | {"engines.steps"},
     # the Python door
     "settings": WORDS | {"backoff", "policy"},
     "config": WORDS | {"backoff", "policy", "settings"},

@@ -1,6 +1,6 @@
 """Postroom: messages that arrive on time, in order of urgency, at least once, never silently lost.
 
-room = postroom.open("memory://")
+room = postroom.open("sqlite:///jobs.db")
 room.queue("emails").put({"to": "ada@example.org"}, priority="high", delay="30s")
 postroom.Worker(room, {"emails": handler}, concurrency=4).run()
 """

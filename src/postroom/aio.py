@@ -1,6 +1,6 @@
 """The Python door for asyncio: the same engine, the same words, nothing waits in a thread.
 
-    room = postroom.aio.open("memory://")
+    room = postroom.aio.open("sqlite:///jobs.db")
     await room.queue("emails").put({"to": "ada@example.org"})
     async for delivery in room.queue("emails").consume():
         async with delivery:

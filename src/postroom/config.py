@@ -49,6 +49,9 @@ class Config:
     max_body        the largest body that can be put
     keeper_ttl      a keeper that is silent for this long loses its lock
     poll_timeout    how long an idle consumer waits before it looks again anyway
+    spool           the URL of a spool, which takes puts while the store is away; None: there is none
+    health_check_timeout  how long the store may take to answer before the spool takes over
+    spool_capacity  how many messages the spool may hold, and spool_bytes how much of bodies
     default         the policy of every queue without a table of its own
     declared        the policies of the queues that have one
     file            the file that was read; None without one
@@ -62,6 +65,10 @@ class Config:
     max_body: int
     keeper_ttl: int
     poll_timeout: int
+    spool: str | None = field(repr=False)
+    health_check_timeout: int
+    spool_capacity: int
+    spool_bytes: int
     default: Policy
     declared: Mapping[str, Policy]
     file: str | None
@@ -116,6 +123,10 @@ def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> C
         max_body=known.size_in_bytes(settings["max_body"].value),
         keeper_ttl=milliseconds(settings["keeper_ttl"].value),
         poll_timeout=milliseconds(settings["poll_timeout"].value),
+        spool=settings["spool"].value,
+        health_check_timeout=milliseconds(settings["health_check_timeout"].value),
+        spool_capacity=settings["spool_capacity"].value,
+        spool_bytes=known.size_in_bytes(settings["spool_bytes"].value),
         default=_policy(settings),
         declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
         file=file,

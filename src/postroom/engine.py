@@ -75,6 +75,8 @@ class Capabilities(NamedTuple):
     shared: bool
     #: A call may wait for a disk or a network, so an event loop must not make it.
     blocking: bool
+    #: A put can join a transaction of the caller's own: `put_within`.
+    joins: bool = False
 
 
 class QueueInfo(NamedTuple):
@@ -232,6 +234,18 @@ class Engine(abc.ABC):
         InvalidInput for an expiry that is not after both now and the due time.
         """
 
+    def put_within(
+        self, connection: object, queue: str, messages: Sequence[NewMessage], policy: Policy
+    ) -> Accepted:
+        """Put as a part of the caller's own transaction: the messages are kept if and only if it commits.
+
+        Raises like `put`, and InvalidInput for a connection that is not to this store or not in a
+        transaction; then nothing of the call is in that transaction, which goes on. A queue that does
+        not exist is made with this policy. Nobody is rung, because only the caller knows when it has
+        committed: see `ring`.
+        """
+        raise InvalidInput("connection: this engine cannot join a transaction; put without it")
+
     @abc.abstractmethod
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         """Lease the next messages to this consumer, most urgent first, FIFO inside a level.
@@ -301,6 +315,10 @@ class Engine(abc.ABC):
 
         The topic "lifecycle" rings for the log entries of every queue; like every ring it is a hint.
         """
+
+    @abc.abstractmethod
+    def ring(self, queues: Iterable[str]) -> None:
+        """Wake some who wait for these queues: something came in that nobody rang for, as by `put_within`."""
 
     # --- looking and operating --------------------------------------------------------------
 

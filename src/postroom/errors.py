@@ -14,6 +14,13 @@
     ├── Undecodable               undecodable
     ├── Closed                    closed
     ├── EngineUnavailable         engine_unavailable
+    │   ├── EngineBusy            engine_busy
+    │   ├── StoreFull             store_full
+    │   ├── StoreReadOnly         store_read_only
+    │   ├── StoreCorrupt          store_corrupt
+    │   ├── StoreForeign          store_foreign
+    │   ├── StoreTooNew           store_too_new
+    │   └── StoreGone             store_gone
     └── Verdict                   verdict              (raised by handlers, for the worker)
         ├── Retry                 retry
         └── Bury                  bury
@@ -75,7 +82,8 @@ class Refused(PostroomError):
 class QueueFull(PostroomError):
     """The queue is at its limit; nothing of this call was put.
 
-    `reason` is "capacity" (the queue's own limit) or "memory" (the store's).
+    `reason` is "capacity" (the queue's own limit), "memory" (the store's) or "spool" (that of the spool,
+    while the store is away).
     """
 
     code = "queue_full"
@@ -141,6 +149,48 @@ class EngineUnavailable(PostroomError):
     """The engine's store cannot be reached."""
 
     code = "engine_unavailable"
+
+
+class EngineBusy(EngineUnavailable):
+    """Another process held the store for longer than the busy timeout; nothing was changed."""
+
+    code = "engine_busy"
+
+
+class StoreFull(EngineUnavailable):
+    """There is no space left for the store; nothing was changed."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(EngineUnavailable):
+    """This process may not write to the store; nothing was changed."""
+
+    code = "store_read_only"
+
+
+class StoreCorrupt(EngineUnavailable):
+    """The store is damaged: stop, and copy it before anything else."""
+
+    code = "store_corrupt"
+
+
+class StoreForeign(EngineUnavailable):
+    """The file is something else than a Postroom store; it was left as it is."""
+
+    code = "store_foreign"
+
+
+class StoreTooNew(EngineUnavailable):
+    """The store was written by a newer release of Postroom; it was left as it is."""
+
+    code = "store_too_new"
+
+
+class StoreGone(EngineUnavailable):
+    """The store's file was deleted or replaced while it was open."""
+
+    code = "store_gone"
 
 
 class Verdict(PostroomError):

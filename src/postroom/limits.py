@@ -136,6 +136,13 @@ def check_span(name: str, span: int | None) -> None:
         check_between(name, span, 1, MAX_SPAN)
 
 
+def check_record(kind: str, key: str, value: bytes) -> None:
+    check_name(kind, "record kind")
+    check_key(key, "record key")
+    if len(value) > MAX_RECORD:
+        raise InvalidInput(f"record: {len(value):,} bytes are more than {MAX_RECORD:,}")
+
+
 def check_checkpoint(checkpoint: bytes | None) -> None:
     if checkpoint is not None and len(checkpoint) > MAX_CHECKPOINT:
         raise InvalidInput(f"checkpoint: {len(checkpoint):,} bytes are more than {MAX_CHECKPOINT:,}")

@@ -415,8 +415,8 @@ COUNTERS = (
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How one queue stands. `oldest` is the age of the oldest message at the head of its level,
-    `next_priority` that of the message to be claimed next.
+    """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
+    aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.
     """
 
     queue: str

@@ -47,28 +47,36 @@ class Queue:
 
     # --- put --------------------------------------------------------------------------------
 
-    def put(self, body: Any, **options: Unpack[PutOptions]) -> Put:
+    def put(self, body: Any, *, connection: object = None, **options: Unpack[PutOptions]) -> Put:
         """Keep a message; when this returns it is safe. For the options see `PutOptions`.
 
+        With a `connection` (of sqlite3 or SQLAlchemy, to the file of this room) it becomes a part of
+        the transaction there: kept if and only if that commits. Then call `room.ring()`; who waits
+        notices without it a quarter of a second later.
         The body may also be a message made by `message`, which has its options already.
         Raises QueueFull, BodyTooLarge, InvalidInput or Refused (by a hook); then nothing was put.
         """
-        return self._put([self._hooked(self._made(body, options))])[0]
+        policy = self.room.policy(self.name, declare=connection is None)
+        return self._put([self._hooked(_made(body, policy, options))], policy, connection)[0]
 
-    def put_many(self, bodies: Iterable[Any], **options: Unpack[PutOptions]) -> list[Put]:
+    def put_many(
+        self, bodies: Iterable[Any], *, connection: object = None, **options: Unpack[PutOptions]
+    ) -> list[Put]:
         """Keep many messages, in calls of at most 1,000 messages and 16 MB, each all or nothing.
 
         A body may also be a message made by `message`. Raises PartialPut when a later call was
-        refused after an earlier one had been accepted: repeat its `refused`.
+        refused after an earlier one had been accepted: repeat its `refused`. With a `connection`, see
+        `put`.
         """
         if options.get("id"):
             raise InvalidInput("put_many: an id is the name of one message; give it to `message`")
-        make = drafter(self.policy, **options)
+        policy = self.room.policy(self.name, declare=connection is None)
+        make = drafter(policy, **options)
         messages = [body if isinstance(body, NewMessage) else make(body) for body in bodies]
         accepted: list[Put] = []
         for call in calls([self._hooked(message) for message in messages]):
             try:
-                accepted += self._put(call)
+                accepted += self._put(call, policy, connection)
             except PostroomError as error:
                 if not accepted:
                     raise
@@ -80,26 +88,21 @@ class Queue:
         """A message that is checked but not yet put; hand it to `put` or `put_many`."""
         return draft(body, self.policy, **options)
 
-    def _made(self, body: Any, options: PutOptions) -> NewMessage:
-        if not isinstance(body, NewMessage):
-            return self.message(body, **options)
-        if options:
-            raise InvalidInput(f"a message that is made already takes no options: {', '.join(options)}")
-        return body
-
     def _hooked(self, message: NewMessage) -> NewMessage:
         for hook in self.room.hooks:
             message = hook(message, self) or message
         return message
 
-    def _put(self, messages: Sequence[NewMessage]) -> list[Put]:
+    def _put(self, messages: Sequence[NewMessage], policy: Policy, connection: object) -> list[Put]:
         self.room.check_open()
-        accepted = self.room.engine.put(self.name, messages)
-        self._warn_if_deep(accepted)
+        if connection is None:
+            accepted = self.room.engine.put(self.name, messages)
+        else:
+            accepted = self.room.put_within(connection, self.name, messages, policy)
+        self._warn_if_deep(accepted, policy.warn_depth)
         return accepted.puts
 
-    def _warn_if_deep(self, accepted: Accepted) -> None:
-        limit = self.policy.warn_depth
+    def _warn_if_deep(self, accepted: Accepted, limit: int | None) -> None:
         if limit is None or accepted.depth < limit:
             return
         now, warned = time.monotonic(), self.room.warned
@@ -240,3 +243,11 @@ def _state(state: State | str) -> State:
     with contextlib.suppress(ValueError):
         return State(state)
     raise InvalidInput(f"state: {state!r} is not one of {', '.join(State)}")
+
+
+def _made(body: Any, policy: Policy, options: PutOptions) -> NewMessage:
+    if not isinstance(body, NewMessage):
+        return draft(body, policy, **options)
+    if options:
+        raise InvalidInput(f"a message that is made already takes no options: {', '.join(options)}")
+    return body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import os
@@ -18,18 +19,24 @@ from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
 from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
 from postroom.history import Lifecycle
-from postroom.model import Claimed, NewMessage, QueueStats, Receipt, Settlement, Turned
+from postroom.model import Accepted, Claimed, NewMessage, QueueStats, Receipt, Settlement, Turned
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from urllib.parse import SplitResult
 
     from postroom.config import Config
 
 #: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
-_ENGINES = {"memory": "memory"}
+_REDIS = ("redis", "rediss", "valkey", "valkeys")
+_ENGINES = {"sqlite": "sqlite", "memory": "memory", **dict.fromkeys(_REDIS, "redis")} | {
+    f"{scheme}+{way}": "redis" for scheme in _REDIS for way in ("sentinel", "cluster", "socket")
+}
+#: The engine that stands between another and its spool.
+_SPOOL = "spool"
 #: A policy that somebody else changed is noticed after this long (seconds).
 _POLICY_AGE = 5.0
 
@@ -52,13 +59,41 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
 
 
 def _connect(url: str, config: Config) -> Engine:
+    parts, module = _module(url)
+    primary = functools.partial(module.connect, parts, config.max_body)
+    return primary() if config.spool is None else _spooled(primary, module, config)
+
+
+def _spooled(primary: Callable[[], Engine], module: ModuleType, config: Config) -> Engine:
+    """The engine, with a local one that takes over while it is away."""
+    assert config.spool is not None
+    parts, spool_module = _module(config.spool)
+    spool = spool_module.connect(parts, config.max_body)
+    if not spool.capabilities.durable:
+        spool.close()
+        raise ConfigError("spool: must outlive its process, such as sqlite:///spool.db")
+    made: Engine = importlib.import_module(f"postroom.engines.{_SPOOL}").SpoolEngine(
+        primary,
+        spool,
+        timeout=config.health_check_timeout,
+        capacity=config.spool_capacity,
+        max_bytes=config.spool_bytes,
+        max_body=config.max_body,
+        # Without a better word, whatever failed may have been done.
+        uncertain=getattr(module, "is_uncertain", lambda error: True),
+    )
+    return made
+
+
+def _module(url: str) -> tuple[SplitResult, ModuleType]:
+    """The parts of a URL, and the module of its engine."""
     parts, module = read_url(url)
-    connect: Callable[[SplitResult, int], Engine]
     try:
-        connect = importlib.import_module(f"postroom.engines.{module}").connect
+        return parts, importlib.import_module(f"postroom.engines.{module}")
     except ImportError as error:
+        if error.name and error.name.startswith("postroom"):
+            raise  # nothing is missing but a part of ours
         raise MissingExtra(f"pip install 'postroom[{module}]' ({error})") from error
-    return connect(parts, config.max_body)
 
 
 def read_url(url: str) -> tuple[SplitResult, str]:
@@ -71,7 +106,7 @@ def read_url(url: str) -> tuple[SplitResult, str]:
         raise ConfigError(f"url: the one that begins with {_scheme(url)} cannot be read") from None
     module = _ENGINES.get(parts.scheme)
     if module is None or "://" not in url:
-        known = ", ".join(f"{scheme}://" for scheme in _ENGINES)
+        known = ", ".join(f"{scheme}://" for scheme in _ENGINES if "+" not in scheme)
         raise ConfigError(f"url: there is no engine for {_scheme(url)}; this release has {known}")
     return parts, module
 
@@ -96,6 +131,9 @@ class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueStats]
     shutdown: bool
     health: Health
+    #: With a spool: whether the store itself is in use, and how many messages wait in the spool.
+    redis_active: bool | None = None
+    spooled: int = 0
 
     @property
     def depth(self) -> int:
@@ -118,6 +156,8 @@ class Room:
         self._claims = itertools.count()
         self._policies: dict[str, tuple[Policy, float]] = {}
         self._waiters: weakref.WeakSet[Waiter] = weakref.WeakSet()
+        #: Queues with messages that came in by the caller's own transactions.
+        self._to_ring: set[str] = set()
         self._lock = threading.Lock()
         for name, policy in config.declared.items():
             engine.declare(name, policy)
@@ -140,12 +180,17 @@ class Room:
     def queues(self) -> list[QueueInfo]:
         return self.engine.queues()
 
-    def policy(self, queue: str) -> Policy:
-        """What this queue promises; one that nobody declared promises what the configuration says."""
+    def policy(self, queue: str, *, declare: bool = True) -> Policy:
+        """What this queue promises; one that nobody declared promises what the configuration says.
+
+        And is declared so by that, unless that has to wait because the caller is in a transaction.
+        """
         policy, known_at = self._policies.get(queue, (None, 0.0))
         now = time.monotonic()
         if policy is None or now - known_at > _POLICY_AGE:
             infos = self.engine.queues([queue])
+            if not (infos or declare):
+                return self.config.policy(queue)
             policy = infos[0].policy if infos else self._declare_default(queue)
             self._policies[queue] = policy, now
         return policy
@@ -276,18 +321,42 @@ class Room:
         span = self.config.poll_timeout if timeout == "configured" else milliseconds(timeout, "timeout")
         return time.monotonic() + span / 1_000
 
+    # --- a transaction of the caller's own --------------------------------------------------
+
+    def put_within(
+        self, connection: object, queue: str, messages: Sequence[NewMessage], policy: Policy
+    ) -> Accepted:
+        """Put as a part of the transaction of this connection; see `Queue.put`."""
+        accepted = self.engine.put_within(connection, queue, messages, policy)
+        with self._lock:
+            self._to_ring.add(queue)
+        return accepted
+
+    def ring(self, *queues: str) -> None:
+        """After the commit: tell who waits for what was put with a `connection`, or for these queues."""
+        if not queues:
+            with self._lock:
+                queues = tuple(self._to_ring)
+                self._to_ring.clear()
+        self.engine.ring(queues)
+
     # --- the whole room ---------------------------------------------------------------------
 
     def stats(self) -> RoomStats:
-        """Every queue, whether the room is shut down, and whether the engine answers."""
-        began = time.perf_counter()
+        """Every queue, whether the room is shut down, whether the engine answers, and what a spool says."""
+        began, error, queues = time.perf_counter(), "", list[QueueStats]()
         try:
             queues = [self.engine.stats(info.name) for info in self.engine.queues()]
-        except PostroomError as error:
-            return RoomStats(
-                queues=[], shutdown=self._shutdown, health=Health(False, _since(began), str(error))
-            )
-        return RoomStats(queues=queues, shutdown=self._shutdown, health=Health(True, _since(began)))
+        except PostroomError as raised:
+            error = str(raised)
+        side = self.engine.side() if hasattr(self.engine, "side") else None
+        return RoomStats(
+            queues=queues,
+            shutdown=self._shutdown,
+            health=Health(not error, _since(began), error),
+            redis_active=side.redis_active if side else None,
+            spooled=side.spooled if side else 0,
+        )
 
     def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
         """Follow what happens in these queues, or in all."""

@@ -78,7 +78,17 @@ def _flag(name: str, value: Any) -> bool:
 def _url(name: str, value: Any) -> str:
     # The value is not repeated: it may hold a password.
     if not isinstance(value, str) or not re.match(r"[a-z][a-z0-9+.-]*:", value):
-        raise InvalidInput(f'{name}: expected a URL such as "memory://"')
+        raise InvalidInput(f'{name}: expected a URL such as "sqlite:///jobs.db"')
+    return value
+
+
+def _optional_url(name: str, value: Any) -> str | None:
+    return None if value is None else _url(name, value)
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
     return value
 
 
@@ -124,15 +134,23 @@ ROOM: dict[str, Callable[[str, Any], Any]] = {
     "max_body": _size,
     "keeper_ttl": _span,
     "poll_timeout": _span,
+    "spool": _optional_url,
+    "health_check_timeout": _span,
+    "spool_capacity": _positive,
+    "spool_bytes": _size,
 }
 
 _POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Policy.__init__).items()}
 #: Whole numbers and nothing else: their variables are read as numbers.
-_WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES[name]} | {"sweep_batch"}
+_WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES[name]} | {
+    "sweep_batch",
+    "spool_capacity",
+}
 
 #: What "off" stands for where it can be said: no limit, or no time at all.
 TURNED_OFF: dict[str, int | None] = {
+    "spool": None,
     **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
     **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
 }
@@ -145,11 +163,15 @@ QUEUE_LEVEL = (*POLICY, *ALIASES)
 
 _POLICY_TEXT = Policy().to_text()
 DEFAULTS: dict[str, Any] = {
-    "url": "memory://",
+    "url": "sqlite:///postroom.db",
     "sweep_interval": "5s",
     "sweep_batch": 100,
     "max_body": "16MB",
     "keeper_ttl": "30s",
     "poll_timeout": "5s",
+    "spool": None,
+    "health_check_timeout": "2s",
+    "spool_capacity": 100_000,
+    "spool_bytes": "512MB",
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postroom import Delivery, Policy
-from postroom.engines.memory.engine import wall_clock
+from postroom.engines.steps.engine import wall_clock
 from postroom.errors import InvalidInput
 from postroom.model import State
 from postroom.room import Room

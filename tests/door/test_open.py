@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import postroom
+import postroom.engines
 from postroom import Bury, Delivery, LeaseLost, Policy, PostroomError, QueueFull, Retry, Worker
 from postroom.config import load
 from postroom.errors import ConfigError, MissingExtra
@@ -154,7 +155,11 @@ def test_a_password_is_not_in_the_repr_of_a_config() -> None:
     assert "hunter2" not in repr(load(environ={}, url="carrier://ada:hunter2@loft"))
 
 
-def test_a_missing_extra_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_names_the_command_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carrier_pigeon.py").write_text("import pigeons")
+    monkeypatch.setattr(postroom.engines, "__path__", [*postroom.engines.__path__, str(tmp_path)])
     monkeypatch.setitem(postroom.room._ENGINES, "carrier", "carrier_pigeon")
     with pytest.raises(MissingExtra, match=r"pip install 'postroom\[carrier_pigeon\]'"):
         postroom.open("carrier://loft")
@@ -170,13 +175,24 @@ def test_a_config_and_settings_together_are_refused() -> None:
         postroom.open("memory://", config=load(environ={}), max_body="1KB")
 
 
+def test_without_a_url_it_is_a_file_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with postroom.open() as room:
+        room.queue("emails").put("a")
+    with postroom.open() as room:
+        assert room.queue("emails").stats().ready == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["postroom.db"]
+
+
 # ---- What the configuration says ------------------------------------------------------------------
 
 
 @pytest.fixture
 def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "postroom.toml"
-    file.write_text('max_attempts = 7\n[queues.emails]\ncapacity = 2\nlease = "1m"\n')
+    file.write_text('url = "memory://"\nmax_attempts = 7\n[queues.emails]\ncapacity = 2\nlease = "1m"\n')
     monkeypatch.setenv("POSTROOM_CONFIG", str(file))
     return file
 

@@ -19,7 +19,7 @@ import pytest
 
 import postroom
 from postroom import Delivery, Policy, Worker
-from postroom.engines.memory.bells import BellWaiter
+from postroom.engines.steps.bells import BellWaiter
 from postroom.model import State
 from postroom.room import Room
 from tests.door.staging import Hire, Wire, entries, eventually, room_on

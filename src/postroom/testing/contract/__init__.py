@@ -27,6 +27,7 @@ from postroom.testing.contract.policy_limits import CapacityContract, MaxInFligh
 from postroom.testing.contract.put import (
     DeadOnArrivalContract,
     IdempotenceContract,
+    JoinContract,
     PutContract,
     UniqueKeyContract,
 )
@@ -47,6 +48,7 @@ from postroom.testing.contract.waiting import HerdContract, RingContract, TopicR
 class EngineContract(
     # the way of a message
     PutContract,
+    JoinContract,
     IdempotenceContract,
     UniqueKeyContract,
     DeadOnArrivalContract,

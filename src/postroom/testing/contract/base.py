@@ -6,6 +6,7 @@ Spans given to the clock are texts such as "30s"; spans given to an engine are m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,8 @@ class ContractBase:
     engine: Engine
     queue: str
     policy: Policy
+    #: A folder of this test's own, for engines that keep files.
+    folder: Path
 
     def make_engine(self, clock: ManualClock) -> Engine:
         """Open this test's store. A second call in one test opens the same store again, if the
@@ -67,8 +70,8 @@ class ContractBase:
         return f"queue-{new_id()[-12:]}"
 
     @pytest.fixture(name="engine", autouse=True)
-    def _engine(self, clock: ManualClock, queue: str) -> Iterator[Engine]:
-        self.clock, self.queue, self.policy = clock, queue, Policy()
+    def _engine(self, clock: ManualClock, queue: str, tmp_path: Path) -> Iterator[Engine]:
+        self.clock, self.queue, self.policy, self.folder = clock, queue, Policy(), tmp_path
         self._waiters: list[Waiter] = []
         self.engine = self.make_engine(clock)
         yield self.engine

@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[[Engine, str], object]] = {
     "extend": lambda engine, queue: engine.extend(queue, []),
     "sweep": lambda engine, queue: engine.sweep(queue),
     "waiter": lambda engine, queue: engine.waiter([queue]),
+    "ring": lambda engine, queue: engine.ring([queue]),
     "get": lambda engine, queue: engine.get(queue, []),
     "find": lambda engine, queue: engine.find(queue, State.READY),
     "move": lambda engine, queue: engine.move(queue, []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.errors import InvalidInput
 from postroom.model import Action, Failure, Put, State
 from postroom.policy import fingerprint
 from postroom.testing.contract.base import BOOM, HOUR, MINUTE, SECOND, ContractBase
@@ -272,3 +273,12 @@ class DeadOnArrivalContract(ContractBase):
         self.declare(capacity=1)
         self.put()
         assert self.state(self.put(failure=BOOM)) is State.DEAD
+
+
+class JoinContract(ContractBase):
+    """A put joins the caller's transaction only where the engine says that it can."""
+
+    def test_what_is_no_connection_is_refused(self) -> None:
+        with pytest.raises(InvalidInput):
+            self.engine.put_within(object(), self.queue, [self.message()], self.policy)
+        assert self.engine.queues() == []

@@ -115,6 +115,11 @@ class RingContract(ContractBase):
         self.ack(delivery)
         assert waiter.wait(QUIET) == frozenset()
 
+    def test_a_ring_from_outside_rings(self) -> None:
+        waiter = self.waiter()
+        self.engine.ring([self.queue])
+        self.rings(waiter)
+
     def test_another_queue_does_not_ring(self) -> None:
         waiter = self.waiter()
         self.engine.put(self.queue + "-other", [self.message()])

@@ -1,0 +1,428 @@
+"""One queue as rows of a file, inside a transaction."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from postroom.engines.sqlite.rows import (
+    SMALL,
+    Row,
+    is_plain,
+    laid_row,
+    leased_row,
+    new_row,
+    plain_row,
+    slot_of,
+    stored_id,
+    updated_row,
+)
+from postroom.engines.sqlite.sql import SQL
+from postroom.engines.steps.cursor import Kept
+from postroom.engines.steps.slot import Slot
+from postroom.engines.steps.state import Drawn, QueueState, Ripe
+from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, check_name
+from postroom.logs import LogEntry
+from postroom.model import Receipt, State
+from postroom.policy import Policy, ticks
+
+_encode = msgspec.json.Encoder().encode
+_counters = msgspec.json.Decoder(dict[str, int]).decode
+_log_entry = msgspec.json.Decoder(LogEntry).decode
+_NO_ID = bytearray()
+#: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
+_READY = State.READY
+#: How many ids one statement looks up.
+_MANY = 100
+
+#: Policies by their stored text: a store has few of them, and reading one takes longer than a claim.
+_policies: dict[str, Policy] = {}
+_MOST_POLICIES = 1_000
+
+
+def policy_of(text: str) -> Policy:
+    if text not in _policies:
+        if len(_policies) >= _MOST_POLICIES:
+            _policies.clear()
+        _policies[text] = Policy.from_text(msgspec.json.decode(text))
+    return _policies[text]
+
+
+class SqliteState(QueueState):
+    """Changes of messages are written at once, those of the queue itself by `save`."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str, policy: Policy, now: int) -> None:
+        super().__init__(name, policy, now)
+        self._db = connection
+        #: 0: the queue does not exist, and nothing belongs to it.
+        self.key = 0
+        self.era = 0
+        self.log_first = ticks(now) + 1
+        self.log_last = ticks(now)
+        self._saved: Row = ()
+        self._remembers: bool | None = None
+
+    @classmethod
+    def load(cls, connection: sqlite3.Connection, name: str, now: int, default: Policy) -> SqliteState:
+        """The queue of this name; an unknown one is empty, with `key` 0."""
+        check_name(name)
+        row = connection.execute(SQL["queue"], (name,)).fetchone()
+        return cls._of(connection, row) if row else cls(connection, name, default, now)
+
+    @classmethod
+    def load_all(cls, connection: sqlite3.Connection) -> list[SqliteState]:
+        return [cls._of(connection, row) for row in connection.execute(SQL["queues"]).fetchall()]
+
+    @classmethod
+    def _of(cls, connection: sqlite3.Connection, row: Row) -> SqliteState:
+        state = cls(connection, row[1], policy_of(row[2]), 0)
+        (
+            state.key, _, policy, paused, state.pause_reason, state.era, state.seq, state.last_call,
+            state.grace_until, state.bucket, state.bucket_at, state.ready, state.suspects, state.scheduled,
+            state.processing, state.dead, state.log_first, state.log_last, counters,
+        ) = row  # fmt: skip
+        state.paused = bool(paused)
+        state.counters |= _counters(counters)
+        state._policy_text = policy
+        state._saved = state._row()
+        return state
+
+    def make(self, now: int) -> None:
+        """Bring the queue into being."""
+        row = (
+            self.name, self._text(), now, now, self.bucket, now, self.log_first, self.log_last,
+            _encode(self.counters).decode(),
+        )  # fmt: skip
+        self.key = self._db.execute(SQL["make_queue"], row).lastrowid or 0
+
+    def save(self) -> None:
+        """Write what has changed about the queue itself."""
+        row = self._row()
+        if self.key and row != self._saved:
+            self._db.execute(SQL["save_queue"], row)
+            self._saved = row
+
+    def _row(self) -> Row:
+        return (
+            self._text(), self.paused, self.pause_reason, self.era, self.seq, self.last_call,
+            self.grace_until, self.bucket, self.bucket_at, self.ready, self.suspects, self.scheduled,
+            self.processing, self.dead, self.log_last, _encode(self.counters).decode(), self.key,
+        )  # fmt: skip
+
+    def adopt(self, policy: Policy, now: int) -> None:
+        super().adopt(policy, now)
+        self._policy_text = ""
+
+    def _text(self) -> str:
+        if not self._policy_text:
+            self._policy_text = _encode(self.policy.to_text()).decode()
+        return self._policy_text
+
+    _policy_text = ""
+
+    # --- keeping ----------------------------------------------------------------------------
+
+    def add(self, slots: Sequence[Slot]) -> None:
+        plain = [slot for slot in slots if is_plain(slot)]
+        if plain:
+            self._db.executemany(SQL["add_plain"], [plain_row(self.key, self.era, slot) for slot in plain])
+        if len(plain) < len(slots):
+            self._add_special([slot for slot in slots if not is_plain(slot)])
+        ready = sum(slot.state is _READY for slot in slots)
+        self.ready += ready
+        if ready < len(slots):
+            for slot in slots:
+                if slot.state is not _READY:
+                    self._count(slot, 1)
+
+    def _add_special(self, slots: Sequence[Slot]) -> None:
+        self._db.executemany(SQL["add"], [new_row(self.key, self.era, slot) for slot in slots])
+        for slot in slots:
+            if len(slot.message.body) > SMALL:
+                place = self.key, stored_id(slot.message.id)
+                self._db.execute(SQL["add_body"], (slot.message.body, *place))
+
+    def take(self, slot: Slot) -> None:
+        self._count(slot, -1)
+
+    def lay(self, slot: Slot) -> None:
+        self._db.execute(SQL["lay"], laid_row(self.era, slot))
+        self._count(slot, 1)
+
+    def let_go(self, slot: Slot) -> None:
+        self._db.execute(SQL["let_go"], (slot.key,))
+
+    def update(self, slot: Slot) -> None:
+        self._db.execute(SQL["update"], updated_row(slot))
+
+    def _count(self, slot: Slot, change: int) -> None:
+        match slot.state:
+            case State.READY if slot.suspect:
+                self.suspects += change
+            case State.READY:
+                self.ready += change
+            case State.SCHEDULED:
+                self.scheduled += change
+            case State.PROCESSING:
+                self.processing += change
+            case State.DEAD:
+                self.dead += change
+
+    def ack(self, receipts: Sequence[Receipt], now: int) -> set[str]:
+        acked: set[str] = set()
+        if not (self.policy.keep_done or self.policy.dedupe_window):
+            # Almost every message is removed without a look at it; those of one claim have one token.
+            for token in {receipt.token for receipt in receipts}:
+                ids = [_id(receipt.id) for receipt in receipts if receipt.token == token]
+                for some in _portions(ids):
+                    acked.update(id.hex() for (id,) in self._find("ack", some, self.key, token))
+        for _ in acked:
+            self.processing -= 1
+            self.free_hand()
+        rest = [receipt for receipt in receipts if receipt.id not in acked]
+        return acked | super().ack(rest, now) if rest else acked
+
+    def remember(self, id: str, until: int) -> None:
+        self._remembers = True
+        self._db.execute(SQL["remember"], (self.key, stored_id(id), until))
+
+    def forget(self, now: int, limit: int) -> int:
+        done = self._db.execute(SQL["forget_done"], (self.key, now, limit)).rowcount
+        ids = self._db.execute(SQL["forget_ids"], {"queue": self.key, "now": now, "limit": limit}).rowcount
+        return max(done, ids)
+
+    def clear_waiting(self) -> tuple[int, object]:
+        """In a new era nothing waits; who cleans up has time."""
+        count = self.waiting
+        if count:
+            self.era += 1
+            self.ready = self.suspects = self.scheduled = 0
+            self._db.execute(SQL["trash"], (self.key, self.era))
+        return count, None
+
+    def write_log(self, entry: LogEntry) -> None:
+        self.log_last += 1
+        self._db.execute(SQL["write_log"], (self.key, self.log_last, _encode(entry).decode()))
+        self._db.execute(SQL["prune_log"], (self.key, self.log_last - LOG_LIMIT))
+
+    def read_log(self, after: str | None, limit: int) -> tuple[list[LogEntry], str, int]:
+        """What comes behind the cursor, the next cursor, and how many were missed."""
+        before = self._one("log_before", self.key)
+        kept = Kept(self.log_first, self.log_last if before is None else before, self.log_last)
+        begin, missed = kept.begin(after)
+        rows = self._db.execute(SQL["read_log"], (self.key, begin, limit)).fetchall()
+        entries = [msgspec.structs.replace(_log_entry(entry), id=str(id)) for id, entry in rows]
+        return entries, str(begin + len(entries)), missed
+
+    # --- claiming ---------------------------------------------------------------------------
+
+    def draw(self, n: int, suspects: bool, now: int) -> Drawn:
+        drawn, size = Drawn([], []), 0
+        rows = self._in_order(suspects, now)
+        for slot, _ in zip(rows, range(n + MAX_BATCH), strict=False):  # so many may turn out to be expired
+            if slot.message.expires is not None and _expired(slot, now):
+                drawn.expired.append(slot)
+                continue
+            if not slot.message.body:
+                self._load_body(slot)
+            size += len(slot.message.body)
+            if drawn.slots and size > MAX_CLAIM_BYTES:
+                break
+            drawn.slots.append(slot)
+            if len(drawn.slots) == n:
+                break
+        rows.close()  # what is still being read must not be changed
+        self._count_drawn(drawn)
+        return drawn
+
+    def _count_drawn(self, drawn: Drawn) -> None:
+        taken = [*drawn.slots, *drawn.expired]
+        suspects = sum(slot.suspect for slot in taken)
+        self.suspects -= suspects
+        self.ready -= len(taken) - suspects
+
+    def _in_order(self, suspects: bool, now: int) -> Generator[Slot]:
+        """What is ready, most urgent first, with one suspect that can be claimed if there is one."""
+        if not suspects:
+            yield from self._lane(0)
+            return
+        lanes = self._lane(0), self._one_suspect(now)
+        yield from heapq.merge(*lanes, key=lambda slot: (slot.order, slot.message.id))
+
+    def _one_suspect(self, now: int) -> Iterator[Slot]:
+        for slot in self._lane(1):
+            yield slot
+            if not _expired(slot, now):
+                return
+
+    def _lane(self, suspect: int) -> Iterator[Slot]:
+        for row in self._db.execute(SQL["ready"], (self.key, self.era, suspect)):
+            yield slot_of(self.name, row)
+
+    def lease(self, slots: Sequence[Slot]) -> None:
+        self._db.executemany(SQL["lease"], map(leased_row, slots))
+        self.processing += len(slots)
+
+    # --- finding ----------------------------------------------------------------------------
+
+    def slot(self, id: str) -> Slot | None:
+        row = self._db.execute(SQL["by_id"], (self.key, _id(id), self.era)).fetchone()
+        if row is None:
+            return None
+        slot = slot_of(self.name, row)
+        if not slot.message.body:
+            self._load_body(slot)
+        return slot
+
+    def _load_body(self, slot: Slot) -> None:
+        """Fetch the body, which has a row of its own if it is large."""
+        if row := self._db.execute(SQL["body"], (slot.key,)).fetchone():
+            slot.message = msgspec.structs.replace(slot.message, body=row[0])
+
+    def held(self, receipt: Receipt) -> Slot | None:
+        row = self._db.execute(SQL["held"], (self.key, _id(receipt.id), receipt.token)).fetchone()
+        return slot_of(self.name, row) if row else None
+
+    def exists(self, id: str) -> bool:
+        return self._one("exists", self.key, _id(id), self.era) is not None
+
+    def known(self, ids: Sequence[str], now: int) -> set[str]:
+        known: set[str] = set()
+        for some in _portions([stored_id(id) for id in ids]):
+            found = self._find("known", some, now, self.era, self.key)
+            if found:
+                self._clear_ghosts(key for key, _, alive in found if not alive)
+                known |= {id.hex() for _, id, alive in found if alive}
+            if self._may_recall():
+                known |= {id.hex() for (id,) in self._find("recalled", some, now, self.key)}
+        return known
+
+    def _may_recall(self) -> bool:
+        """Whether ids of gone messages are remembered at all; asked once, for most queues remember none."""
+        if self._remembers is None:
+            self._remembers = self._one("remembers", self.key) is not None
+        return self._remembers
+
+    def _find(self, statement: str, ids: Sequence[bytearray], *values: object) -> list[Row]:
+        """The rows of a statement about several ids, which come last in it."""
+        text = SQL[statement].replace("(ids)", f"({','.join('?' * len(ids))})")
+        return self._db.execute(text, (*values, *ids)).fetchall()
+
+    def _clear_ghosts(self, keys: Iterable[int]) -> None:
+        """What was purged or kept long enough does not exist; its row must not be in the way of a new one."""
+        self._db.executemany(SQL["let_go"], ((key,) for key in keys))
+
+    def holder(self, unique_key: str) -> str | None:
+        found = self._db.execute(SQL["holder"], (self.era, self.key, unique_key)).fetchone()
+        if found is None:
+            return None
+        key, id, alive = found
+        if alive:
+            return str(id.hex())
+        self._clear_ghosts([key])
+        return None
+
+    def ripe(self, now: int) -> Ripe:
+        wanted = {"queue": self.key, "era": self.era, "now": now}
+        return Ripe(*self._db.execute(SQL["ripe"], wanted).fetchone())
+
+    def overdue(self, now: int, limit: int) -> list[Slot]:
+        return self._slots("overdue", self.key, now, limit) if self.processing else []
+
+    def due(self, now: int, limit: int) -> list[Slot]:
+        return self._slots("due", self.key, self.era, now, limit) if self.scheduled else []
+
+    def expired(self, now: int, limit: int) -> list[Slot]:
+        return self._slots("expired", self.key, self.era, now, limit) if self.waiting else []
+
+    def oldest_dead(self, until: int, limit: int) -> list[Slot]:
+        return self._slots("oldest_dead", self.key, until, limit) if self.dead else []
+
+    def first_deadline(self) -> int | None:
+        return self._one("first_deadline", self.key) if self.processing else None
+
+    def first_due(self) -> int | None:
+        return self._one("first_due", self.key, self.era) if self.scheduled else None
+
+    def first_expiry(self) -> int | None:
+        return self._one("first_expiry", self.key, self.era) if self.waiting else None
+
+    def count_overdue(self, now: int) -> int:
+        return int(self._one("count_overdue", self.key, now))
+
+    def next_priority(self) -> int | None:
+        heads = [head for suspect in (0, 1) if (head := self._head(suspect, 0))]
+        return int(min(heads)[2]) if heads else None
+
+    def heads(self) -> Iterable[int]:
+        """One look a level: where a level ends in the order is known."""
+        for suspect in (0, 1):
+            head = self._head(suspect, 0)
+            while head:
+                order, _, priority, put_at = head
+                yield put_at
+                if self.policy.aging or not priority:
+                    break
+                head = self._head(suspect, max(order + 1, self.policy.order(priority - 1, 0)))
+
+    def _head(self, suspect: int, order: int) -> tuple[int, bytes, int, int] | None:
+        """The first ready message from this place in the order on: order, id, priority, when it was put."""
+        head = self._db.execute(SQL["head"], (self.key, self.era, suspect, order)).fetchone()
+        return head or None
+
+    def page(
+        self,
+        state: State,
+        after: tuple[int, str] | None,
+        limit: int,
+        group: str | None,
+        correlation_id: str | None,
+        now: int,
+    ) -> list[tuple[int, str]]:
+        key, id = (after[0], _id(after[1])) if after else (-1, _NO_ID)
+        wanted = {
+            "queue": self.key, "era": self.era, "key": key, "id": id, "limit": limit, "now": now,
+            "group": group, "correlation_id": correlation_id,
+        }  # fmt: skip
+        if state is State.READY:
+            lanes = (self._page("page_ready", wanted | {"suspect": suspect}) for suspect in (0, 1))
+            return list(heapq.merge(*lanes))[:limit]
+        if state is State.DEAD and group is not None:
+            return self._page("page_group", wanted)
+        if state is State.DEAD and correlation_id is not None:
+            return self._page("page_task", wanted)
+        return self._page(f"page_{state}", wanted)
+
+    def _page(self, statement: str, wanted: dict[str, Any]) -> list[tuple[int, str]]:
+        return [(key, id.hex()) for key, id in self._db.execute(SQL[statement], wanted).fetchall()]
+
+    def _slots(self, statement: str, *values: object) -> list[Slot]:
+        return [slot_of(self.name, row) for row in self._db.execute(SQL[statement], values).fetchall()]
+
+    def _one(self, statement: str, *values: object) -> Any:
+        row = self._db.execute(SQL[statement], values).fetchone()
+        return row[0] if row else None
+
+
+def _portions(ids: list[bytearray]) -> Iterator[list[bytearray]]:
+    """All of them, in lists of few different lengths, for statements that are prepared once."""
+    for first in range(0, len(ids), _MANY):
+        some = ids[first : first + _MANY]
+        yield some + some[:1] * ((_MANY if len(some) > 1 else 1) - len(some))
+
+
+def _expired(slot: Slot, now: int) -> bool:
+    return slot.message.expires is not None and slot.message.expires <= now
+
+
+def _id(id: str) -> bytearray:
+    """As it is stored; a text that is no id is that of no message."""
+    try:
+        stored = stored_id(id)
+    except ValueError:
+        return _NO_ID
+    return stored if stored.hex() == id else _NO_ID
