@@ -1,0 +1,325 @@
+"""The verdict: what the ledgers say about a battle, told from nothing but them and who was killed when.
+
+Exact where it can be: the engine numbers the deliveries of a message, so that their order needs no clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from tests.chaos.ledger import Line
+
+#: Clocks are read a little before and after what they time (seconds).
+_BLUR = 0.1
+#: An ack is on its way for this long at most while its process runs (seconds): a turn may wait for the store.
+SETTLE_WINDOW = 10.0
+
+Span = tuple[float, float]
+
+
+class Fate(NamedTuple):
+    """What happened to one process: when it was killed, and from when to when stopped or too slow."""
+
+    killed_at: float | None = None
+    stops: tuple[Span, ...] = ()
+    slow: tuple[Span, ...] = ()
+
+
+class Outage(NamedTuple):
+    """The store was away for so long, and may have forgotten what it answered in the seconds before."""
+
+    began: float
+    over: float
+    forgets: float = 0.0
+
+    def may_have_forgotten(self, since: float, until: float) -> bool:
+        """Whether that concerns an answer which came in this time."""
+        return bool(self.forgets) and since <= self.began + _BLUR and until >= self.began - self.forgets
+
+
+class Known(NamedTuple):
+    """What the judge knows beside the ledgers."""
+
+    fates: Mapping[str, Fate]
+    lease: float
+    outages: Sequence[Outage] = ()
+
+    @property
+    def forgetful(self) -> bool:
+        return any(outage.forgets for outage in self.outages)
+
+    def forgotten(self, since: float, until: float) -> bool:
+        return any(outage.may_have_forgotten(since, until) for outage in self.outages)
+
+
+@dataclass
+class Delivery:
+    """One delivery of one message, as its holder wrote it down."""
+
+    by: str
+    number: int
+    #: The moment before the claim was sent, and the one after it came back.
+    asked: float
+    claimed: float
+    began: float | None = None
+    ended: float | None = None
+    #: How the engine answered when it was settled: acked, late, retried, returned; "" if it never was.
+    answer: str = ""
+    answered: float = 0.0
+    #: What it may have become by a call that got no answer: acked, retried, returned.
+    unheard: str = ""
+
+    @property
+    def handed_back(self) -> bool:
+        return "acked" not in (self.answer, self.unheard) and bool(
+            {self.answer, self.unheard} & {"retried", "returned"}
+        )
+
+
+@dataclass
+class Story:
+    """One message."""
+
+    due: float = 0.0
+    batch: str = ""
+    keyed: bool = False
+    puts: list[str] = field(default_factory=list)
+    accepted: float = 0.0
+    #: Whether a put got no answer, so that a later one may have found the message there.
+    unsure: bool = False
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+
+    def in_order(self, by_time: bool) -> list[Delivery]:
+        """As the engine has numbered them; one that may forget may give a number twice."""
+        key = "claimed" if by_time else "number"
+        return sorted(self.deliveries.values(), key=attrgetter(key))
+
+    @property
+    def worked_on(self) -> bool:
+        return any(delivery.began is not None for delivery in self.deliveries.values())
+
+
+@dataclass
+class Verdict:
+    """What is wrong, and the numbers."""
+
+    wrong: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    #: Why each delivery that began was followed by another: killed, stopped, failed, starved, forgotten.
+    causes: Counter[str] = field(default_factory=Counter)
+    #: How many deliveries one process took down with it.
+    taken_down: Counter[str] = field(default_factory=Counter)
+    #: When the holder of each of those was killed.
+    orphans: dict[str, float] = field(default_factory=dict)
+    #: All ids that were ever worked on.
+    begun: set[str] = field(default_factory=set)
+    #: How long each put took (seconds).
+    put_spans: dict[str, float] = field(default_factory=dict)
+
+
+def judge(
+    lines: Iterable[Line],
+    fates: Mapping[str, Fate],
+    dead: set[str],
+    lease: float,
+    outages: Sequence[Outage] = (),
+) -> Verdict:
+    """`dead`: the dead letters of the store; only poison may be among them."""
+    verdict = Verdict()
+    lines = sorted(lines, key=lambda line: line.at)
+    slow = _slow_times(lines)
+    fates = {name: fate._replace(slow=tuple(slow[name])) for name, fate in fates.items()}
+    known = Known(fates, lease, outages)
+    stories, poison = _tell(lines, verdict)
+    for id, story in stories.items():
+        _judge_put(id, story, id in dead, known, verdict)
+        _judge_deliveries(id, story, id in dead, known, verdict)
+    _judge_batches(stories, verdict)
+    for id in dead - poison:
+        verdict.wrong.append(f"{id} is a dead letter, and no poison")
+    verdict.begun = {id for id, story in stories.items() if story.worked_on}
+    return verdict
+
+
+def _slow_times(lines: Iterable[Line]) -> dict[str, list[Span]]:
+    slow: dict[str, list[Span]] = defaultdict(list)
+    for line in lines:
+        if line.word == "slow":
+            slow[line.by].append((float(line.rest[0]), line.at))
+    return slow
+
+
+# ---- Reading --------------------------------------------------------------------------------------
+
+
+def _tell(lines: Iterable[Line], verdict: Verdict) -> tuple[dict[str, Story], set[str]]:
+    stories: dict[str, Story] = defaultdict(Story)
+    poison: set[str] = set()
+    for line in lines:
+        verdict.counts[line.word] += 1
+        match line.word:
+            case "intend":
+                batch, due, key = line.rest
+                stories[line.id] = Story(float(due), f"{line.by}/{batch}", key != "-")
+            case "accepted" | "merged" | "refused" | "repeated":
+                _tell_put(line, stories[line.id], verdict)
+            case "unsure":
+                stories[line.id].unsure = True
+            case "wrong":
+                verdict.wrong.append(f"{line.id}: {line.by} got another body than was put")
+            case "poison":
+                poison.add(line.id)
+            case "ready" | "closed" | "busy" | "slow":
+                pass
+            case _:
+                _tell_delivery(line, stories[line.id], verdict)
+    return stories, poison
+
+
+def _tell_put(line: Line, story: Story, verdict: Verdict) -> None:
+    found = line.word == "repeated" and story.unsure
+    story.puts.append("accepted" if found else line.word)
+    if story.puts[-1] == "accepted":
+        story.accepted = line.at
+    if line.word == "accepted":
+        verdict.put_spans[story.batch] = float(line.rest[0])
+
+
+def _tell_delivery(line: Line, story: Story, verdict: Verdict) -> None:
+    token, *rest = line.rest
+    if line.word == "claimed":
+        if token in story.deliveries:
+            verdict.wrong.append(f"{line.id}: two deliveries under one token")
+        story.deliveries[token] = Delivery(line.by, int(rest[0]), float(rest[1]), line.at)
+        return
+    delivery = story.deliveries[token]
+    match line.word:
+        case "begin":
+            if delivery.began is not None:
+                verdict.wrong.append(f"{line.id}: {line.by} began one delivery twice")
+            delivery.began = line.at
+        case "end" | "failed":
+            delivery.ended = line.at
+        case "unheard":
+            delivery.unheard = rest[0]
+        case "acked" | "late":
+            delivery.answer, delivery.answered = line.word, line.at
+        case "retried" | "returned":
+            delivery.answer = line.word if rest[0] == "ok" else "late"
+
+
+# ---- Judging --------------------------------------------------------------------------------------
+
+
+def _judge_put(id: str, story: Story, dead: bool, known: Known, verdict: Verdict) -> None:
+    """Accepted: worked on to the end. Refused or merged: never seen. Neither: its producer was killed."""
+    ended = any(delivery.ended is not None for delivery in story.deliveries.values())
+    if not story.batch:
+        verdict.wrong.append(f"{id}: nobody put it")
+    if len(story.puts) > 1 or "repeated" in story.puts:
+        verdict.wrong.append(f"{id}: a put that had changed nothing had: {story.puts}")
+    elif story.puts == ["accepted"] and not (ended or dead) and known.forgotten(*[story.accepted] * 2):
+        verdict.counts["lost, forgotten"] += 1
+    elif story.puts == ["accepted"] and not (ended or dead):
+        verdict.wrong.append(f"{id}: LOST: it was accepted, and never worked on to the end")
+    elif story.puts in (["merged"], ["refused"]) and story.deliveries and not known.forgetful:
+        verdict.wrong.append(f"{id}: it was {story.puts[0]}, and yet given out")
+    elif not story.puts:
+        verdict.counts["unknown, kept" if story.deliveries else "unknown, not kept"] += 1
+
+
+def _judge_batches(stories: Mapping[str, Story], verdict: Verdict) -> None:
+    """A batch whose producer was killed is there as a whole, or not at all."""
+    batches: dict[str, list[Story]] = defaultdict(list)
+    for story in stories.values():
+        # What has a unique key may have been merged, and nobody lived to say so.
+        if not (story.keyed or story.puts):
+            batches[story.batch].append(story)
+    for name, batch in batches.items():
+        there = sum(story.worked_on for story in batch)
+        if 0 < there < len(batch):
+            verdict.wrong.append(f"{name}: {there} of {len(batch)} messages of one put are there")
+
+
+def _judge_deliveries(id: str, story: Story, dead: bool, known: Known, verdict: Verdict) -> None:
+    deliveries = story.in_order(known.forgetful)
+    numbers = [each.number for each in deliveries if not known.forgotten(each.asked, each.claimed)]
+    if len(set(numbers)) < len(numbers):
+        verdict.wrong.append(f"{id}: two deliveries have one number: {numbers}")
+    for delivery in deliveries:
+        if delivery.began is not None and delivery.began < story.due - _BLUR:
+            verdict.wrong.append(f"{id}: begun {story.due - delivery.began:.3f} s before it was due")
+    for delivery in deliveries[:-1]:
+        if delivery.answer == "acked" and not known.forgotten(*[delivery.answered] * 2):
+            verdict.wrong.append(f"{id}: given out again after the ack of {delivery.by} was taken")
+    for earlier, later in itertools.pairwise(deliveries):
+        _judge_again(id, earlier, later, known, verdict)
+    if deliveries and not dead:
+        _judge_last(id, story, deliveries[-1], known, verdict)
+
+
+def _judge_again(id: str, earlier: Delivery, later: Delivery, known: Known, verdict: Verdict) -> None:
+    """One delivery was followed by another: why?"""
+    if earlier.handed_back:
+        verdict.causes["failed"] += "retried" in (earlier.answer, earlier.unheard)
+        return
+    if known.forgotten(earlier.asked, earlier.answered or earlier.claimed):
+        verdict.causes["forgotten"] += earlier.began is not None
+        return
+    if later.number == earlier.number + 1 and later.claimed < earlier.asked + known.lease - _BLUR:
+        verdict.wrong.append(
+            f"{id}: taken from {earlier.by} {later.claimed - earlier.asked:.3f} s after its claim"
+        )
+    if earlier.began is None:
+        return
+    fate = known.fates[earlier.by]
+    cause = _cause(earlier, later, fate)
+    verdict.causes[cause] += 1
+    if cause == "killed":
+        assert fate.killed_at is not None
+        verdict.taken_down[earlier.by] += 1
+        verdict.orphans[id] = fate.killed_at
+    if cause == "unexplained":
+        harmless = f"{earlier.by} was neither killed nor stopped"
+        verdict.wrong.append(f"{id}: begun again, and {harmless}: {earlier} {later}")
+
+
+def _cause(earlier: Delivery, later: Delivery, fate: Fate) -> str:
+    if _overlaps(fate.stops, earlier, later):
+        return "stopped"
+    if fate.killed_at is not None and _in_flight(earlier, fate.killed_at):
+        return "killed"
+    # On a machine that is much too busy a lease may run out although its holder does what it can.
+    return "starved" if _overlaps(fate.slow, earlier, later) else "unexplained"
+
+
+def _overlaps(spans: Iterable[Span], earlier: Delivery, later: Delivery) -> bool:
+    return any(began <= later.claimed and over >= earlier.asked for began, over in spans)
+
+
+def _in_flight(delivery: Delivery, at: float) -> bool:
+    """Whether this delivery may have been without an answer at that moment."""
+    assert delivery.began is not None
+    return delivery.began <= at and (delivery.ended is None or at - delivery.ended <= SETTLE_WINDOW)
+
+
+def _judge_last(id: str, story: Story, delivery: Delivery, known: Known, verdict: Verdict) -> None:
+    """The last delivery must have been acked, unless its holder was killed between the ack and its line."""
+    if delivery.answer == "acked":
+        return
+    if delivery.answer == "late" and delivery.unheard == "acked":
+        verdict.counts["acked, unheard"] += 1
+        return
+    if known.forgotten(story.accepted, story.accepted):  # the message itself, and all that became of it
+        verdict.counts["lost, forgotten"] += delivery.handed_back
+        return
+    fate = known.fates[delivery.by]
+    killed = fate.killed_at is not None and delivery.ended is not None
+    if not killed:
+        verdict.wrong.append(f"{id}: the last delivery was not acked: {delivery}")
+    verdict.counts["acked, unwritten"] += killed
