@@ -87,7 +87,7 @@ def test_in_a_pipe_it_is_plain_aligned_text_with_every_setting(shell: Shell) -> 
     assert run.stderr == ""
     assert run.stdout.isascii()
     starts = {
-        line.index(value) for line, value in zip(run.stdout.splitlines()[1:3], ("memory:", "5s"), strict=True)
+        line.index(value) for line, value in zip(run.stdout.splitlines()[1:3], ("sqlite:", "5s"), strict=True)
     }
     assert len(starts) == 1
 

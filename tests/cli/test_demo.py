@@ -1,7 +1,8 @@
-"""`postroom demo`, run as people run it: in a pipe, on a terminal, and stopped in the middle."""
+"""`postroom demo`, run as people run it: in a pipe, on a terminal, stopped in the middle, and broken."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -9,19 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import postroom
-from postroom.cli.demo.checks import judge
-from postroom.cli.demo.ledger import VANISHED, Buried, Job, Ledger, Refusal, Repeat, Run, Taken
-from postroom.cli.demo.screen import PlainScreen
-from postroom.cli.demo.show import Show
-from postroom.cli.demo.staff import CAPACITY
-from postroom.errors import Conflict
-from postroom.model import State
+from tests.processes import has_ended
 
 COMMAND = [sys.executable, "-c", "import sys; from postroom.cli import main; sys.exit(main())", "demo"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("POSTROOM_", "NO_COLOR"))}
@@ -40,15 +36,58 @@ def run(
     return done
 
 
+class Running(NamedTuple):
+    """A demo that has begun: its own process and those of its workers."""
+
+    process: subprocess.Popen[str]
+    workers: list[int]
+
+    def read_until(self, words: str) -> None:
+        assert self.process.stdout
+        assert self.process.stderr
+        for line in self.process.stdout:
+            if words in line:
+                return
+        raise AssertionError(self.process.stderr.read())
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what else it says."""
+        out, err = self.process.communicate(timeout=30)
+        assert err == ""
+        return self.process.returncode, out
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Running]:
+    """A demo at its beginning, with its temporary files in this folder."""
+    env = CLEAN | {"TMPDIR": str(folder)}
+    command = [*COMMAND, "--seconds", "10"]
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout
+            yield Running(process, pids(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def pids(said: str) -> list[int]:
+    found = re.search(r"two worker processes, (\d+) and (\d+),", said)
+    assert found, said
+    return [int(pid) for pid in found.groups()]
+
+
 # ---- The whole of it ------------------------------------------------------------------------------
 
 
 def test_in_a_pipe_it_tells_in_plain_lines_and_everything_passes(tmp_path: Path) -> None:
     # Somebody's real configuration, and a broken one: the demo plays neither with it nor in it.
     (tmp_path / "postroom.toml").write_text("nonsense = [", encoding="utf-8")
-    began = time.monotonic()
-    done = run("--seconds", "6", code=0, folder=tmp_path, POSTROOM_URL="redis://production", FORCE_COLOR="1")
-    assert time.monotonic() - began < 15
+    temporary = tmp_path / "50% of a #folder?"
+    temporary.mkdir()
+    environ = {"POSTROOM_URL": "redis://production", "FORCE_COLOR": "1", "TMPDIR": str(temporary)}
+    done = run("--seconds", "5", code=0, folder=tmp_path, **environ)
     assert ESCAPE not in done.stdout
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -57,59 +96,134 @@ def test_in_a_pipe_it_tells_in_plain_lines_and_everything_passes(tmp_path: Path)
     assert f"all {CHECKS} checks passed" in lines
     assert lines.index("what next:") == len(lines) - 4
     # One line a second for where things stand, and the room's own history between the story's lines.
-    assert len([line for line in lines if re.search(r"s  all +ready \d+  scheduled", line)]) >= 3
+    assert len([line for line in lines if re.search(r"s  all +ready \d+  scheduled", line)]) >= 2
     told = {line.split()[1] for line in lines if re.match(r" *\d+\.\d+s  ", line)}
     assert told == {"story", "all", "emails", "payments", "reports"}
     for event in ("paused", "resumed", "to be tried again", "dead letter", "came back", "replayed"):
         assert event in done.stdout
+    killed = {int(pid) for pid in re.findall(r"kill -9 (\d+):", done.stdout)}
+    assert len(killed) == 1
+    assert not killed & set(pids(done.stdout))
+    assert list(temporary.iterdir()) == []
 
 
-def test_on_a_terminal_there_is_a_live_table_and_then_the_verdicts() -> None:
-    ours, its = pty.openpty()
-    env = CLEAN | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-    process = subprocess.Popen([*COMMAND, "--seconds", "5"], env=env, stdout=its, stderr=its)
-    os.close(its)
-    output = b""
-    try:
-        while chunk := os.read(ours, 65_536):
-            output += chunk
-    except OSError:  # Linux says so when the last writer has closed the terminal
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait(timeout=30) == 0
-    screen = output.decode()
+# ---- Before its end ---------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_there_is_a_live_table_until_ctrl_c(tmp_path: Path) -> None:
+    screen, code = on_terminal("--seconds", "10", until="unique key", TMPDIR=str(tmp_path))
+    assert code == 130
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)
-    assert plain.count("what happens") >= 5, "the table is drawn again and again"
+    assert plain.count("what happens") >= 2, "the table is drawn again and again"
     assert re.search(r"queue +ready +scheduled +processing +overdue +dead +done +oldest", plain)
     assert "reports  paused" in plain
-    assert plain.count("PASS") == CHECKS
-    assert f"all {CHECKS} checks passed" in plain
+    assert "stopped early:" in plain
+    assert "FAIL" not in plain, "Ctrl-C is for the demo alone: no worker ended by accident"
     assert screen.count(f"{ESCAPE}[?25l") == screen.count(f"{ESCAPE}[?25h") == 1, "the cursor comes back"
+    assert list(tmp_path.iterdir()) == []
+    assert all(map(has_ended, pids(plain)))
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_in_the_middle_it_says_what_was_done_so_far(name: signal.Signals, code: int) -> None:
-    with subprocess.Popen(
-        COMMAND, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout and process.stderr
-        said = ""
-        while "unique key" not in said:
-            said = process.stdout.readline()
-            assert said, process.stderr.read()
-        process.send_signal(name)
-        began = time.monotonic()
-        rest = process.stdout.read()
-        assert process.wait(timeout=10) == code
-        assert time.monotonic() - began < 3
-        assert process.stderr.read() == ""
+def on_terminal(*args: str, until: str, **environ: str) -> tuple[str, int]:
+    """What it shows on a terminal on which Ctrl-C is typed once these words are there; its exit code."""
+    env = CLEAN | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"} | environ
+    ours, its = pty.openpty()
+    # The first terminal that a new session opens is the one whose Ctrl-C it hears.
+    command = ["sh", "-c", 'exec "$@" <"$0"', os.ttyname(its), *COMMAND, *args]
+    process = subprocess.Popen(command, env=env, stdout=its, stderr=its, start_new_session=True)
+    os.close(its)
+    output, typed = b"", False
+    with contextlib.suppress(OSError):  # Linux says so when the last writer has closed the terminal
+        while chunk := os.read(ours, 65_536):
+            output += chunk
+            if not typed and until.encode() in output:
+                typed = os.write(ours, b"\x03") > 0
+    os.close(ours)
+    return output.decode(), process.wait(timeout=30)
+
+
+def test_stopped_in_the_middle_it_says_what_was_done_so_far(tmp_path: Path) -> None:
+    with started(tmp_path) as demo:
+        demo.read_until("unique key")
+        demo.process.terminate()
+        code, rest = demo.end()
+    assert code == 143
     assert "stopped early:" in rest
     assert "FAIL" not in rest
     assert re.search(
         "^PASS  nothing was lost +[1-9][0-9]* accepted, [1-9][0-9]* still waiting$", rest, re.MULTILINE
     )
     assert re.search("^SKIP  a paused queue handed out nothing +not reached$", rest, re.MULTILINE)
+    assert list(tmp_path.iterdir()) == []
+    assert all(map(has_ended, demo.workers))
+
+
+def test_asked_twice_it_waits_for_nobody(tmp_path: Path) -> None:
+    with started(tmp_path) as demo:
+        os.kill(demo.workers[0], signal.SIGSTOP)  # this worker will not stop when asked to
+        demo.process.terminate()
+        while not has_ended(demo.workers[1]):
+            time.sleep(0.01)
+        demo.process.terminate()
+        began = time.monotonic()
+        code, rest = demo.end()
+        assert time.monotonic() - began < 5, "asked once it would wait for 10 s"
+    assert code == 143
+    assert "PASS" not in rest
+    assert list(tmp_path.iterdir()) == []
+    assert all(map(has_ended, demo.workers))
+
+
+def test_a_worker_that_dies_ends_the_demo_and_is_named(tmp_path: Path) -> None:
+    with started(tmp_path) as demo:
+        demo.read_until("unique key")
+        os.kill(demo.workers[1], signal.SIGKILL)
+        code, rest = demo.end()
+    accident = f"worker 2 (pid {demo.workers[1]}) was ended by SIGKILL"
+    assert code == 6
+    assert f"story     this ends the demo: {accident}" in rest
+    assert re.search(f"^FAIL  .*{re.escape(accident)}$", rest, re.MULTILINE)
+    assert "of 13 checks failed" in rest
+    assert list(tmp_path.iterdir()) == []
+    assert all(map(has_ended, demo.workers))
+
+
+def test_nobody_works_on_when_the_demo_itself_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path) as demo:
+        demo.read_until("unique key")
+        demo.process.kill()
+        deadline = time.monotonic() + 30
+        while not all(map(has_ended, demo.workers)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+SABOTAGE = """
+from postroom.worker import crew
+
+run = crew.Crew._run
+
+
+def ack_and_run(self, delivery):
+    delivery.ack()
+    return run(self, delivery)
+
+
+crew.Crew._run = ack_and_run
+"""
+
+
+def test_a_worker_that_acks_before_it_works_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SABOTAGE, encoding="utf-8")
+    url = f"sqlite:///{tmp_path}/mine.db"
+    said = run("--seconds", "5", "--url", url, code=6, PYTHONPATH=str(tmp_path)).stdout
+    failed = "\n".join(line for line in said.splitlines() if line.startswith("FAIL"))
+    assert "nothing was lost" in failed
+    assert "failed work was retried" in failed
+    assert "a poison message became a dead letter" in failed
+    assert "accident" not in failed
+    with postroom.open(url) as room:
+        assert room.queues() == [], "even so, a store of one's own is left as it was found"
 
 
 # ---- How it is asked for ----------------------------------------------------------------------------
@@ -137,136 +251,17 @@ def test_a_url_without_an_engine_is_one_line() -> None:
     assert "carrier-pigeon" in done.stderr
 
 
-def test_it_does_not_mix_its_messages_with_those_of_others() -> None:
-    with postroom.open("memory://") as room:
+def test_a_store_that_lives_in_one_process_is_refused_in_one_line() -> None:
+    done = run("--url", "memory://", code=2)
+    assert done.stderr.count("\n") == 1
+    assert "sqlite:///" in done.stderr
+    assert done.stdout == ""
+
+
+def test_it_does_not_mix_its_messages_with_those_of_others(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/real.db"
+    with postroom.open(url) as room:
         room.queue("payments").put({"amount": 100})
-        with pytest.raises(Conflict, match="payments"):
-            Show(room, 5, PlainScreen()).play()
+        done = run("--url", url, code=4)
+        assert "payments" in done.stderr
         assert room.queue("payments").stats().ready == 1
-
-
-# ---- A check that cannot fail is no check -------------------------------------------------------------
-
-NOW = 1_000_000.0
-LEASE = 1.0
-ERROR = "ValueError: bad card"
-
-
-def honest_ledger() -> Ledger:
-    """What a perfect run leaves behind, as small as it can be."""
-    ledger = Ledger(lease=LEASE)
-
-    def put(number: int, priority: str = "normal", **facts: float) -> Job:
-        fails, due = int(facts.get("fails", 0)), facts.get("due", NOW)
-        name = f"job {number}"
-        return ledger.accept(Job(number, name, "q", f"id-{number}", priority, due, "due" in facts, fails))
-
-    def ran(number: int, at: float, *, attempt: int = 0, error: str = "", by: str = "worker 1") -> None:
-        run = ledger.begin(number, by, attempt)
-        ledger.end(run, error)
-        run.began, run.ended = NOW + at, NOW + at + 0.01
-        run.not_before = run.ended + 0.1 if error and attempt < 2 else None
-
-    first = put(1, "low")
-    put(2, "high")
-    put(3, due=NOW + 1)
-    put(4, fails=1)
-    put(5)
-    put(6)
-    ledger.together, ledger.paused_at, ledger.resumed_at = [1, 2], NOW, NOW + 1
-    ledger.repeats = [Repeat(first, 7, first.id, created=False)]
-    ledger.refusal = Refusal(8, CAPACITY, "full")
-    ran(3, 1.004)
-    ran(2, 1.1)
-    ran(1, 1.2)
-    ran(4, 1.3, error="ConnectionError: busy")
-    ran(4, 1.5, attempt=1)
-    for attempt in range(3):
-        ran(5, 1.6 + attempt, attempt=attempt, error=ERROR)
-    ledger.poison, ledger.buried = 5, Buried(5, ERROR, 3)
-    ledger.replayed_at = NOW + 4
-    ran(5, 4.1)
-    ledger.taken, ledger.vanished_at = [Taken(6, NOW + 2)], NOW + 2.1
-    ran(6, 2.05, by=VANISHED)
-    ran(6, 3.1, attempt=1)
-    ledger.left = [(5, State.DEAD)]
-    return ledger
-
-
-def lose(ledger: Ledger, number: int) -> None:
-    ledger.runs = [run for run in ledger.runs if run.number != number]
-
-
-def earlier(ledger: Ledger, number: int, by: float, nth: int = 0) -> None:
-    ledger.runs_of(number)[nth].began -= by
-
-
-def swap(ledger: Ledger) -> None:
-    one, other = (next(i for i, run in enumerate(ledger.runs) if run.number == n) for n in (1, 2))
-    ledger.runs[one], ledger.runs[other] = ledger.runs[other], ledger.runs[one]
-
-
-def again(ledger: Ledger, number: int) -> None:
-    ledger.end(ledger.begin(number, "worker 2", 0))
-
-
-def fail(ledger: Ledger, number: int) -> None:
-    ledger.runs_of(number)[-1].error = "ValueError: again"
-
-
-def have(thing: Ledger | Run, **facts: object) -> None:
-    for name, value in facts.items():
-        setattr(thing, name, value)
-
-
-LIES: list[tuple[str, Callable[[Ledger], None]]] = [
-    ("every message was handled", lambda ledger: lose(ledger, 3)),
-    ("every message was handled", lambda ledger: fail(ledger, 3)),
-    ("nothing was lost", lambda ledger: lose(ledger, 3)),
-    ("nothing was lost", lambda ledger: ledger.left.append((3, State.READY))),
-    ("handled more than once", lambda ledger: again(ledger, 3)),
-    ("urgent before normal", swap),
-    ("urgent before normal", lambda ledger: lose(ledger, 1)),
-    ("nothing ran before its time", lambda ledger: earlier(ledger, 3, 0.01)),
-    ("nothing ran before its time", lambda ledger: earlier(ledger, 4, 0.15, nth=1)),
-    ("failed work was retried", lambda ledger: fail(ledger, 4)),
-    ("failed work was retried", lambda ledger: have(ledger.runs_of(4)[1], attempt=0)),
-    ("a poison message became a dead letter", lambda ledger: have(ledger, left=[])),
-    ("a poison message became a dead letter", lambda ledger: have(ledger, buried=None)),
-    ("a poison message became a dead letter", lambda ledger: have(ledger, buried=Buried(5, "Lost", 3))),
-    ("a poison message became a dead letter", lambda ledger: have(ledger, buried=Buried(5, ERROR, 2))),
-    ("repaired and replayed", lambda ledger: have(ledger, replayed_at=NOW + 5)),
-    ("repaired and replayed", lambda ledger: fail(ledger, 5)),
-    ("work of the vanished consumer", lambda ledger: earlier(ledger, 6, 0.2, nth=1)),
-    ("work of the vanished consumer", lambda ledger: fail(ledger, 6)),
-    ("work of the vanished consumer", lambda ledger: have(ledger, taken=[])),
-    ("duplicates were absorbed", lambda ledger: again(ledger, 7)),
-    ("duplicates were absorbed", lambda ledger: ledger.repeats.append(Repeat(ledger.jobs[1], 9, "9", True))),
-    ("a full queue said no", lambda ledger: have(ledger, refusal=Refusal(8, CAPACITY, ""))),
-    ("a full queue said no", lambda ledger: have(ledger, refusal=Refusal(8, 3, "full"))),
-    ("a full queue said no", lambda ledger: again(ledger, 8)),
-    ("a paused queue handed out nothing", lambda ledger: earlier(ledger, 1, 1)),
-]  # fmt: skip
-
-
-def test_an_honest_ledger_passes_every_check() -> None:
-    assert [check for check in judge(honest_ledger()) if not check.kept] == []
-
-
-@pytest.mark.parametrize(
-    ("promise", "lie"), LIES, ids=[f"{n}-{promise}" for n, (promise, _) in enumerate(LIES)]
-)
-def test_each_check_can_fail(promise: str, lie: Callable[[Ledger], None]) -> None:
-    ledger = honest_ledger()
-    lie(ledger)
-    (check,) = [check for check in judge(ledger) if check.promise.startswith(promise)]
-    assert check.verdict(interrupted=False) == "FAIL", check
-
-
-def test_every_check_has_a_lie() -> None:
-    assert all(any(check.promise.startswith(p) for p, _ in LIES) for check in judge(honest_ledger()))
-
-
-def test_an_empty_ledger_proves_next_to_nothing() -> None:
-    shown = [check.promise for check in judge(Ledger()) if check.kept]
-    assert len(shown) <= 3, shown

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from postroom.cli.demo.ledger import VANISHED, Job, Ledger
-from postroom.cli.demo.staff import ATTEMPTS, CAPACITY
+from postroom.cli.demo.ledger import CONSUMER, Job, Ledger
+from postroom.cli.demo.tempo import ATTEMPTS, CAPACITY, LEASE
 from postroom.model import State
 
 #: The engine counts whole milliseconds, the ledger does not (seconds).
@@ -30,15 +30,18 @@ class Check:
     evidence: str
 
     def verdict(self, interrupted: bool) -> str:
-        """PASS or FAIL; what was not shown is a FAIL too, unless somebody stopped the demo."""
+        """PASS or FAIL; what was not shown is a FAIL too, unless the demo was stopped before it."""
         if self.kept is None and interrupted:
             return "SKIP"
         return "PASS" if self.kept else "FAIL"
 
 
 def judge(ledger: Ledger) -> list[Check]:
-    """Every check, in the order in which a newcomer wants to know."""
-    return [Check(promise, *check(ledger)) for promise, check in _CHECKS.items()]
+    """Every check, in the order in which a newcomer wants to know; and an accident, if there was one."""
+    checks = [Check(promise, *check(ledger)) for promise, check in _CHECKS.items()]
+    if ledger.accident:
+        checks.append(Check("no process ended by accident", False, ledger.accident))
+    return checks
 
 
 # ---- Nothing lost -----------------------------------------------------------------------------------
@@ -59,14 +62,15 @@ def _not_lost(ledger: Ledger) -> Answer:
     if lost:
         return False, f"lost: {_some(lost)}"
     waiting = {number for number, state in ledger.left if state is not State.DEAD}
-    # The work of the vanished consumer may well still be there: it never said that it was done.
-    reported = {run.number for run in ledger.all_runs() if run.succeeded and run.by != VANISHED}
+    # The work of a killed process may well still be there: the room never heard that it was done.
+    reported = {run.number for run in ledger.all_runs() if run.succeeded and run.by not in ledger.crashed}
     if again := waiting & reported:
         return False, f"done, yet still there: {_some_of(ledger, again)}"
     return True, f"{len(ledger.jobs)} accepted, {len(waiting)} still waiting"
 
 
 def _only_the_crash_twice(ledger: Ledger) -> Answer:
+    """In hand is what the killed process said it took, before it began any of it."""
     in_hand = {taken.number for taken in ledger.taken}
     twice = {number for number, count in ledger.handled().items() if count > 1}
     if wrong := twice - in_hand:
@@ -163,17 +167,18 @@ def _replayed(ledger: Ledger) -> Answer:
 
 
 def _came_back(ledger: Ledger) -> Answer:
-    if ledger.vanished_at is None or not ledger.taken:
+    if ledger.killed is None or not ledger.taken:
         return _NOT_PLAYED
     back: list[float] = []
     for taken in ledger.taken:
-        runs = [run for run in ledger.runs_of(taken.number) if run.by != VANISHED]
+        later = (run for run in ledger.runs_of(taken.number) if run.began >= taken.asked)
+        runs = [run for run in later if run.by != CONSUMER]
         if not any(run.succeeded for run in runs):
             return None, f"not yet {_named(ledger, taken.number)}"
-        if runs[0].began < taken.asked + ledger.lease - ROUNDING:
+        if runs[0].began < taken.asked + LEASE - ROUNDING:
             return False, f"{_named(ledger, taken.number)} was taken away within the lease"
-        back.append(runs[0].began - ledger.vanished_at)
-    return True, f"in {_ms(max(back))}, lease {_ms(ledger.lease)}"
+        back.append(runs[0].began - taken.asked)
+    return True, f"kill -9 {ledger.killed}: {max(back):.2f} s, lease {LEASE:g} s"
 
 
 # ---- When a put is not taken ------------------------------------------------------------------------
@@ -214,7 +219,7 @@ _CHECKS: dict[str, Callable[[Ledger], Answer]] = {
     "failed work was retried and succeeded": _retried,
     "a poison message became a dead letter with its error": _kept_as_dead,
     "repaired and replayed, the dead letter succeeded": _replayed,
-    "work of the vanished consumer came back after its lease": _came_back,
+    "work of the killed process came back after its lease": _came_back,
     "duplicates were absorbed by their unique key": _absorbed,
     "a full queue said no (QueueFull)": _refused,
     "a paused queue handed out nothing": _paused,

@@ -1,20 +1,19 @@
 """What really happened, written down by those who did it: the evidence of every check.
 
-The ledger does not ask the engine. Producers note what was accepted, handlers note every run, and
-both by the number in a message's body, which no engine knows of.
+The ledger does not ask the engine. Producers note what was accepted, the processes that work report
+every run (see `wire`), and both by the number in a message's body, which no engine knows of.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from postroom.model import State
 
-#: Who runs a job but is not a worker.
-VANISHED = "consumer 3"
+#: Who runs a job but is not a worker: the process that is killed.
+CONSUMER = "consumer 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message in the hands of the consumer that vanished; `asked` is when it asked for one."""
+    """A message in the hands of the process that is killed; `asked` is when it asked for one."""
 
     number: int
     asked: float
@@ -87,7 +86,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Ledger:
-    """Thread-safe where threads meet (jobs and runs); the rest is written by the scenario alone."""
+    """Thread-safe where threads meet (jobs and runs); everything else is written by one thread alone."""
 
     jobs: dict[int, Job] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
@@ -100,9 +99,13 @@ class Ledger:
     poison: int | None = None
     buried: Buried | None = None
     replayed_at: float | None = None
-    lease: float = 0.0
     taken: list[Taken] = field(default_factory=list)
-    vanished_at: float | None = None
+    #: The id of the process that was killed.
+    killed: int | None = None
+    #: How a process ended that should not have ended; empty as it should be.
+    accident: str = ""
+    #: Who ended without a word about what was in hand.
+    crashed: set[str] = field(default_factory=lambda: {CONSUMER})
     #: What the room still held at the end, by number.
     left: list[tuple[int, State]] = field(default_factory=list)
     _by_number: dict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
@@ -120,19 +123,18 @@ class Ledger:
             self.jobs[job.number] = job
         return job
 
-    def begin(self, number: int, by: str, attempt: int) -> Run:
+    def begin(self, number: int, by: str, attempt: int, at: float) -> Run:
+        run = Run(number, by, attempt, at)
         with self._lock:
-            run = Run(number, by, attempt, time.time())
             self.runs.append(run)
             self._by_number[number].append(run)
         return run
 
-    def end(self, run: Run, error: str = "", retry_in: float | None = None) -> None:
+    def end(self, run: Run, at: float, error: str = "", retry_in: float | None = None) -> None:
         """The run is over; a failed one that is to be repeated says after how long at the earliest."""
-        now = time.time()
         run.error = error
-        run.not_before = None if retry_in is None else now + retry_in
-        run.ended = now
+        run.not_before = None if retry_in is None else at + retry_in
+        run.ended = at
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -150,15 +152,20 @@ class Ledger:
     def runs_of(self, number: int) -> list[Run]:
         """The runs of one number, in the order in which they began."""
         with self._lock:
-            return list(self._by_number.get(number, ()))
+            return sorted(self._by_number.get(number, ()), key=_began)
 
     def all_runs(self) -> list[Run]:
         """Every run so far, in the order in which they began."""
         with self._lock:
-            return list(self.runs)
+            return sorted(self.runs, key=_began)
 
     def complete(self) -> bool:
         """Whether everything that was accepted so far has been handled."""
         handled = self.handled()
         with self._lock:
             return all(handled[number] for number in self.jobs)
+
+
+def _began(run: Run) -> float:
+    # Reports of two processes may arrive in another order than that in which they were written.
+    return run.began

@@ -22,7 +22,7 @@ from postroom.model import QueueStats
 _COLUMNS = ("ready", "scheduled", "processing", "overdue", "dead", "done", "oldest")
 _COLOURS = {"ready": "cyan", "scheduled": "blue", "processing": "yellow", "overdue": "red", "dead": "red"}
 _VERDICTS = {"PASS": "bold green", "FAIL": "bold red"}
-#: From this width every verdict fits into one line.
+#: From this width every promise fits into one line.
 _WIDE = 98
 #: Everything on the screen but the lines of the story.
 _FRAME = 11
@@ -56,7 +56,8 @@ class LiveScreen:
         print_ = self._console.print
         print_(_queues(picture.queues))
         print_(_verdicts(checks, interrupted, wide=self._console.width >= _WIDE))
-        colour = "green" if all(check.kept for check in checks) else "yellow" if interrupted else "red"
+        verdicts = {check.verdict(interrupted) for check in checks}
+        colour = "red" if "FAIL" in verdicts else "yellow" if "SKIP" in verdicts else "green"
         print_(Text(f" {summary(checks, interrupted)} ({picture.elapsed:.1f} s)", style=f"bold {colour}"))
         print_(Text("\n What next", style="bold"))
         for command, words in WHAT_NEXT:
@@ -64,7 +65,7 @@ class LiveScreen:
 
 
 def _heading(picture: Picture) -> Group:
-    words = f" {picture.elapsed:.0f} of at most {picture.seconds:g} s · Ctrl-C stops"
+    words = f" {picture.elapsed:.0f} of about {picture.seconds:g} s · Ctrl-C stops"
     line = Text.assemble((" Postroom at work", "bold"), (f" ·{words}", "dim"))
     bar = ProgressBar(total=picture.seconds, completed=min(picture.elapsed, picture.seconds), width=None)
     return Group(line, bar)

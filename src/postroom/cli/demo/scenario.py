@@ -9,7 +9,8 @@ from itertools import cycle
 from typing import Any
 
 from postroom.cli.demo.ledger import Buried, Job, Ledger, Refusal, Repeat
-from postroom.cli.demo.staff import CAPACITY, QUEUES, Tempo, Vanishing
+from postroom.cli.demo.processes import Company
+from postroom.cli.demo.tempo import CAPACITY, LEASE, QUEUES, Tempo
 from postroom.content import decode
 from postroom.errors import QueueFull
 from postroom.model import Entry, State
@@ -18,9 +19,10 @@ from postroom.room import Room
 _ADDRESS = "customer@example.org"
 #: The pause between two messages of the everyday flow (seconds).
 _FLOW = 0.12
-#: What is not done this long before the end is given up (seconds).
+#: This long before the end nobody is waited for who does nothing any more (seconds) …
 _RESERVE = 0.3
-_VANISHES_WITH = 3
+#: … and who still works, as on a slow machine, only so much longer.
+_OVERTIME = 15.0
 _KEY = "balance-of-today"
 #: More at once than two workers reach for, so that some are left for a third.
 _RUSH = 30
@@ -30,10 +32,17 @@ class Scenario:
     """Plays all scenes on an open room whose workers run. `stop` ends it early."""
 
     def __init__(
-        self, room: Room, ledger: Ledger, tempo: Tempo, began: float, tell: Callable[[str], None]
+        self,
+        room: Room,
+        company: Company,
+        ledger: Ledger,
+        tempo: Tempo,
+        began: float,
+        tell: Callable[[str], None],
     ) -> None:
         self.stop = threading.Event()
         self._room = room
+        self._company = company
         self._ledger = ledger
         self._tempo = tempo
         self._began = began
@@ -43,18 +52,21 @@ class Scenario:
 
     def run(self) -> None:
         scenes = (
-            (0, self._pause),
             (1.2, self._repeat),
             (2.4, self._fill),
             (3.6, self._delay),
-            (5, self._fail),
-            (6.5, self._poison),
-            (8.6, self._vanish),
+            (4.8, self._kill),
+            (6.2, self._fail),
+            (7.4, self._poison),
             (10.5, self._resume),
             (12.5, self._repair_and_replay),
         )
+        self._pause()
+        # Processes take their time to start, and only who is awake can run anything too early.
+        self._flow_while(lambda: not self._company.is_ready())
+        ready = self._elapsed
         for beat, scene in scenes:
-            self._flow_until(beat * self._tempo.beat)
+            self._flow_until(ready + beat * self._tempo.beat)
             if self.stop.is_set():
                 return
             scene()
@@ -93,9 +105,13 @@ class Scenario:
         ]
 
     def _flow_until(self, at: float) -> None:
-        """Everyday messages of mixed urgency until so many seconds after the beginning."""
+        """Everyday messages until so many seconds after the beginning."""
+        self._flow_while(lambda: self._elapsed < at)
+
+    def _flow_while(self, so: Callable[[], bool]) -> None:
+        """Everyday messages of mixed urgency."""
         count = 0
-        while self._elapsed < at and not self._over and not self.stop.wait(_FLOW):
+        while so() and not self._over and not self.stop.wait(_FLOW):
             count += 1
             self._put("emails", "email", next(self._urgency))
             if count % 3 == 0:
@@ -110,7 +126,10 @@ class Scenario:
     @property
     def _over(self) -> bool:
         """Whether it was stopped, or the time is over."""
-        return self.stop.is_set() or self._elapsed >= self._tempo.seconds - _RESERVE
+        late = self._elapsed - self._tempo.seconds
+        if self.stop.is_set() or late >= _OVERTIME:
+            return True
+        return late >= -_RESERVE and self._company.is_quiet(LEASE + 1)
 
     # --- scenes -----------------------------------------------------------------------------
 
@@ -161,15 +180,19 @@ class Scenario:
         self._ledger.poison = job.number
         self._tell(f"{job.name} is poison: it can never be sent")
 
-    def _vanish(self) -> None:
-        """Payments come in until a third consumer has some in its hands; then it is gone."""
-        consumer = Vanishing(self._payments, self._ledger, _VANISHES_WITH, self.stop)
-        consumer.start()
-        while consumer.is_alive() and not self._over:
-            self._put_many(_RUSH, "payments", "payment")
-            consumer.join(0.2)
-        if numbers := ", ".join(str(taken.number) for taken in self._ledger.taken):
-            self._tell(f"a rush of payments; a third consumer took {numbers} and vanished")
+    def _kill(self) -> None:
+        """Payments come in until a third process has some in its hands; then it is killed."""
+        consumer = self._company.consumer
+        consumer.cue()
+        while not consumer.has_done.is_set():
+            if self._over:
+                return
+            if self._payments.stats().ready < _RUSH:
+                self._put_many(_RUSH, "payments", "payment")
+            consumer.has_done.wait(0.2)
+        pid = self._company.kill_consumer()
+        numbers = ", ".join(str(taken.number) for taken in self._ledger.taken)
+        self._tell(f"kill -9 {pid}: a third process had payments {numbers} in hand")
 
     def _resume(self) -> None:
         self._tell("the paper is here: reports come out, the urgent ones first")
@@ -193,7 +216,7 @@ class Scenario:
             dead = self._emails.find(State.DEAD).entries
             if entry := next((entry for entry in dead if entry.message.id == poison.id), None):
                 return entry
-            self._flow_until(self._elapsed + _FLOW)
+            self.stop.wait(_FLOW)
         return None
 
     def _drain(self) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
-from collections.abc import Iterator
 
 from postroom.cli.demo.checks import Check, judge
 from postroom.cli.demo.feed import Feed
 from postroom.cli.demo.ledger import Ledger
+from postroom.cli.demo.processes import Company
 from postroom.cli.demo.scenario import Scenario, survey
 from postroom.cli.demo.screen import Picture, Screen
-from postroom.cli.demo.staff import QUEUES, Tempo, workers
+from postroom.cli.demo.signals import Signals
+from postroom.cli.demo.tempo import QUEUES, Tempo
 from postroom.errors import Conflict, PostroomError
 from postroom.room import Room
 
@@ -24,17 +23,17 @@ _REFRESH = 0.25
 class Show:
     """One performance. `play` may be called once."""
 
-    def __init__(self, room: Room, seconds: float, screen: Screen) -> None:
+    def __init__(self, room: Room, url: str, seconds: float, screen: Screen, signals: Signals) -> None:
         self._room = room
+        self._url = url
         self._screen = screen
+        self._signals = signals
         self._tempo = Tempo(seconds)
-        self._ledger = Ledger(lease=self._tempo.lease)
+        self._ledger = Ledger()
         self._error: Exception | None = None
-        #: The signal that ended the show early, if one did.
-        self.stopped_by = 0
 
     def play(self) -> list[Check]:
-        """Play to the end, or to Ctrl-C; what became of every promise."""
+        """Play to the end, to a signal or to an accident; what became of every promise."""
         _refuse_to_mix(self._room)
         began = time.time()
         for name, policy in self._tempo.policies().items():
@@ -47,24 +46,27 @@ class Show:
 
     def _perform(self, began: float) -> list[Check]:
         feed = Feed(self._room, self._ledger, began)
-        scenario = Scenario(self._room, self._ledger, self._tempo, began, feed.tell)
-        crew = workers(self._room, self._ledger, self._tempo)
-        for worker in crew:
-            worker.start()
-        feed.tell(f"two workers are ready, for three queues: {', '.join(QUEUES)}")
-        thread = threading.Thread(target=self._run, args=(scenario, feed), name="scenario", daemon=True)
-        thread.start()
-        try:
-            with self._signals(), self._screen:
-                self._watch(thread, feed, began)
-        finally:
-            scenario.stop.set()
-            thread.join()
-            for worker in crew:
-                worker.stop()
+        with Company(self._ledger, self._url, self._tempo.seconds) as company:
+            pids = " and ".join(str(worker.pid) for worker in company.workers)
+            feed.tell(f"two worker processes, {pids}, for {', '.join(QUEUES)}")
+            scenario = Scenario(self._room, company, self._ledger, self._tempo, began, feed.tell)
+            self._watch(scenario, feed, began)
         if self._error:
             raise self._error
         return self._close(feed, began)
+
+    def _watch(self, scenario: Scenario, feed: Feed, began: float) -> None:
+        """Show what happens until the story is over, or must be."""
+        thread = threading.Thread(target=self._run, args=(scenario, feed), name="scenario", daemon=True)
+        thread.start()
+        try:
+            with self._screen:
+                while thread.is_alive() and not self._signals.noted and not self._ledger.accident:
+                    self._screen.show(self._picture(feed, began))
+                    thread.join(_REFRESH)
+        finally:
+            scenario.stop.set()
+            thread.join()
 
     def _run(self, scenario: Scenario, feed: Feed) -> None:
         """Play; an engine that refuses what it should take ends the story, and the checks say the rest."""
@@ -75,42 +77,18 @@ class Show:
         except Exception as error:
             self._error = error
 
-    def _watch(self, thread: threading.Thread, feed: Feed, began: float) -> None:
-        while thread.is_alive() and not self.stopped_by:
-            self._screen.show(self._picture(feed, began))
-            thread.join(_REFRESH)
-
     def _close(self, feed: Feed, began: float) -> list[Check]:
+        if self._ledger.accident:
+            feed.tell(f"this ends the demo: {self._ledger.accident}")
         self._ledger.left = survey(self._room)
         checks = judge(self._ledger)
-        self._screen.end(self._picture(feed, began), checks, interrupted=bool(self.stopped_by))
+        early = bool(self._signals.noted or self._ledger.accident)
+        self._screen.end(self._picture(feed, began), checks, interrupted=early)
         return checks
 
     def _picture(self, feed: Feed, began: float) -> Picture:
         stats = [self._room.queue(name).stats() for name in QUEUES]
         return Picture(stats, feed.read(), time.time() - began, self._tempo.seconds)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the show at the next picture; asked a second time, at once."""
-        names = (signal.SIGINT, signal.SIGTERM)
-        before = {name: signal.getsignal(name) for name in names}
-
-        def restore() -> None:
-            for name, handler in before.items():
-                signal.signal(name, handler)
-
-        def note(number: int, frame: object) -> None:
-            # Only noted, never raised: it may have come while this thread held the engine's lock.
-            self.stopped_by = number
-            restore()
-
-        for name in names:
-            signal.signal(name, note)
-        try:
-            yield
-        finally:
-            restore()
 
 
 def _refuse_to_mix(room: Room) -> None:

@@ -1,86 +1,80 @@
-"""Those who work in the demo: three handlers, two workers, and a consumer that vanishes.
+"""Those who work in the demo, each a process: `python -m postroom.cli.demo.staff`, with a part on stdin.
 
 What a handler does follows from the message alone, so it does not matter who runs it, or where.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from postroom.cli.demo.ledger import VANISHED, Ledger, Taken
+from postroom.cli.demo import wire
+from postroom.cli.demo.store import open_room
+from postroom.cli.demo.tempo import ATTEMPTS, Tempo
 from postroom.delivery import Delivery
-from postroom.policy import Policy
 from postroom.queue import Queue
 from postroom.room import Room
 from postroom.worker import Worker
 
-#: Starts that may fail before a message is a dead letter.
-ATTEMPTS = 3
-#: What fits into the queue of reports.
-CAPACITY = 12
-QUEUES = ("emails", "payments", "reports")
+_runs = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Tempo:
-    """How long things take, so that everything fits into `seconds`; all in seconds."""
-
-    seconds: float
-
-    @property
-    def beat(self) -> float:
-        """The time from one scene to the next, roughly."""
-        return min(2.0, self.seconds / 20)
-
-    @property
-    def lease(self) -> float:
-        return min(3.0, max(0.8, 3 * self.beat))
-
-    @property
-    def backoff(self) -> float:
-        """The wait after the first failure; it doubles with each further one."""
-        return 0.4 * self.beat
-
-    def policies(self) -> dict[str, Policy]:
-        """What each queue promises; no jitter, so that the ledger can tell when a retry is early."""
-        backoff = f"2^n * {round(self.backoff * 1_000)}ms"
-        return {
-            "emails": Policy(max_attempts=ATTEMPTS, backoff=backoff, jitter=False),
-            # Without an ack_timeout it is the lease alone that says when a silent consumer is dead.
-            "payments": Policy(
-                max_attempts=ATTEMPTS, backoff=backoff, jitter=False, lease=self.lease, ack_timeout=None
-            ),
-            # One report at a time, whoever works on it: only so is the order of urgency exact.
-            "reports": Policy(max_in_flight=1, capacity=CAPACITY),
-        }
+def main() -> None:
+    part = wire.part()
+    if part is None:
+        return
+    with open_room(part.url) as room:
+        wire.send(wire.Ready())
+        if not part.take:
+            _work(room, part.name, Tempo(part.seconds))
+        elif wire.cue():
+            _take_and_wait(room.queue("payments"), part.take)
 
 
-def workers(room: Room, ledger: Ledger, tempo: Tempo) -> list[Worker]:
-    """Two workers for all queues, not started yet."""
-    return [_worker(room, ledger, tempo, f"worker {number}") for number in (1, 2)]
+def _without_the_demo(end: Callable[[], None]) -> None:
+    """Call `end` once the demo is gone, however it went: nobody works on without it."""
+
+    def listen() -> None:
+        # Not through sys.stdin: a thread that holds its lock would keep Python from ending.
+        while os.read(0, 1):
+            pass
+        end()
+
+    threading.Thread(target=listen, daemon=True).start()
 
 
-def _worker(room: Room, ledger: Ledger, tempo: Tempo, name: str) -> Worker:
+# ---- The workers --------------------------------------------------------------------------------------
+
+
+def _work(room: Room, name: str, tempo: Tempo) -> None:
+    """Work until SIGTERM, or until the demo itself is gone."""
     work = {"emails": _send, "payments": _charge, "reports": _print_report}
+    handlers = {queue: _reported(handler, tempo) for queue, handler in work.items()}
+    worker = Worker(room, handlers, concurrency=2, name=name, stop_timeout="3s")
+    _without_the_demo(lambda: worker.stop(wait=False))
+    worker.run()
 
-    def noted(handler: Callable[[Any, int, Tempo], None]) -> Callable[[Delivery], None]:
-        def handle(delivery: Delivery) -> None:
-            run = ledger.begin(delivery.body["job"], name, delivery.attempt)
-            try:
-                handler(delivery.body, delivery.attempt, tempo)
-            except Exception as error:
-                ledger.end(run, f"{type(error).__name__}: {error}", _retry_in(delivery.attempt, tempo))
-                raise
-            ledger.end(run)
 
-        return handle
+def _reported(handler: Callable[[Any, int, Tempo], None], tempo: Tempo) -> Callable[[Delivery], None]:
+    """The handler, with a report before it begins and one before anybody else learns how it ended."""
 
-    handlers = {queue: noted(handler) for queue, handler in work.items()}
-    return Worker(room, handlers, concurrency=2, name=name, stop_timeout="3s")
+    def handle(delivery: Delivery) -> None:
+        run = next(_runs)
+        wire.send(wire.Began(run, delivery.body["job"], delivery.attempt, time.time()))
+        try:
+            handler(delivery.body, delivery.attempt, tempo)
+        except Exception as error:
+            retry_in = _retry_in(delivery.attempt, tempo)
+            wire.send(wire.Ended(run, time.time(), f"{type(error).__name__}: {error}", retry_in))
+            raise
+        wire.send(wire.Ended(run, time.time()))
+
+    return handle
 
 
 def _retry_in(attempt: int, tempo: Tempo) -> float | None:
@@ -103,35 +97,32 @@ def _print_report(body: Any, attempt: int, tempo: Tempo) -> None:
     time.sleep(0.05 * tempo.beat)
 
 
-class Vanishing(threading.Thread):
-    """A consumer that claims payments, does one of them, and ends without a word to anybody.
+# ---- The consumer that is killed ----------------------------------------------------------------------
 
-    What it had in its hands is in the ledger; the engine learns of its end by the lease alone.
-    """
 
-    def __init__(self, queue: Queue, ledger: Ledger, count: int, stop: threading.Event) -> None:
-        super().__init__(name=VANISHED, daemon=True)
-        self._queue = queue
-        self._ledger = ledger
-        self._count = count
-        self._stop_asked = stop
+def _take_and_wait(queue: Queue, count: int) -> None:
+    """Claim so many, do one of them, and wait for the end with all of them in hand."""
+    _without_the_demo(lambda: os._exit(1))
+    asked, held = _claim(queue, count)
+    wire.send(wire.Took([delivery.body["job"] for delivery in held], asked))
+    first, run = held[0], next(_runs)
+    wire.send(wire.Began(run, first.body["job"], first.attempt, time.time()))
+    # Charged, but the word that it is done reaches the ledger only, never the engine.
+    wire.send(wire.Ended(run, time.time()))
+    signal.pause()
 
-    def run(self) -> None:
-        asked, held = self._claim()
-        self._ledger.taken = [Taken(delivery.body["job"], asked) for delivery in held]
-        for delivery in held[:1]:
-            # Charged, but the word that it is done never leaves this thread.
-            run = self._ledger.begin(delivery.body["job"], VANISHED, delivery.attempt)
-            self._ledger.end(run)
-        self._ledger.vanished_at = time.time()
 
-    def _claim(self) -> tuple[float, list[Delivery]]:
-        """As many as wanted from one claim, so that one lease counts for all; fewer are handed back."""
-        while not self._stop_asked.is_set():
-            asked = time.time()
-            held = self._queue.claim_many(self._count, timeout=0.05)
-            if len(held) == self._count:
-                return asked, held
-            for delivery in held:
-                delivery.release()
-        return time.time(), []
+def _claim(queue: Queue, count: int) -> tuple[float, list[Delivery]]:
+    """As many as wanted from one claim, so that one lease counts for all; fewer are handed back."""
+    while True:
+        asked = time.time()
+        held = queue.claim_many(count, timeout=0.05)
+        if len(held) == count:
+            return asked, held
+        for delivery in held:
+            delivery.release()
+        time.sleep(0.02)  # for the workers to have them
+
+
+if __name__ == "__main__":
+    main()
