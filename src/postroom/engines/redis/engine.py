@@ -1,0 +1,407 @@
+"""The Redis engine: every verb is one script, and every script is one atomic step.
+
+The time is the server's. What a call made claimable rings the waiters of this process when it returns;
+those of other processes were told by the script itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from postroom.engine import (
+    Capabilities,
+    ClaimRequest,
+    Engine,
+    QueueInfo,
+    Waiter,
+    check_receipts,
+    check_turn,
+)
+from postroom.engines.redis import calls, scripts
+from postroom.engines.redis.client import Client, Script
+from postroom.engines.redis.names import Names
+from postroom.engines.redis.packing import SHOWN, entry_of, policy_of, policy_parts, raw_id, utf8
+from postroom.engines.redis.records import RedisRecords
+from postroom.engines.redis.waiting import RedisWaiter, Ringing
+from postroom.errors import Closed, EngineUnavailable, InvalidInput
+from postroom.limits import (
+    MAX_BODY,
+    TOPIC_AGE,
+    TOPIC_LIMIT,
+    check_batch,
+    check_checkpoint,
+    check_limit,
+    check_name,
+    check_publish,
+    check_span,
+    cut_text,
+)
+from postroom.logs import Log, TopicEntry, TopicPage
+from postroom.model import (
+    COUNTERS,
+    Accepted,
+    Action,
+    Claimed,
+    Entry,
+    Move,
+    Moved,
+    NewMessage,
+    Outcome,
+    Page,
+    QueueStats,
+    Receipt,
+    Settlement,
+    State,
+    Swept,
+    Turned,
+)
+from postroom.policy import Policy
+
+_DEFAULT = Policy()
+_DEFAULT_PARTS = policy_parts(_DEFAULT)
+_UNKNOWN = b"unknown"
+
+
+class RedisEngine(Engine):
+    capabilities = Capabilities(durable=True, shared=True, blocking=True)
+
+    def __init__(
+        self,
+        client: Client,
+        prefix: str = "postroom",
+        clock: Callable[[], int] | None = None,
+        *,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        """`clock` is for tests: without one the time is the server's."""
+        self.max_body = max_body
+        self._client = client
+        self._clock = clock
+        self._latest = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self._names = Names(prefix)
+        self._ringing = Ringing(client, self._names, self._now)
+        self.records = RedisRecords(self._now, client, prefix)
+        _engines.add(self)
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def declare(self, queue: str, policy: Policy) -> None:
+        self._register(queue)
+        self._step(scripts.DECLARE, queue, *policy_parts(policy))
+        self._register(queue)
+
+    def drop(self, queue: str, *, force: bool = False) -> int:
+        count = self._run(scripts.DROP, queue, "1" if force else "0")
+        if count is None:
+            return 0
+        meta, registry = self._names.queue(queue)[0], self._names.registry
+        self._client.command("SREM", registry, queue, key=registry)
+        if self._client.command("EXISTS", meta, key=meta):  # made again meanwhile
+            self._register(queue)
+        if count:
+            event = {"event": "drop", "queue": queue, "count": count}
+            self._publish(scripts.ANNOUNCE, "audit", [json.dumps(event).encode()])
+        return int(count)
+
+    def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
+        self._check_open()
+        if names is None:
+            registry = self._names.registry
+            names = sorted(name.decode() for name in self._client.command("SMEMBERS", registry, key=registry))
+        infos = (self._info(name) for name in names)
+        return [info for info in infos if info]
+
+    def _info(self, queue: str) -> QueueInfo | None:
+        """The queue, if it exists: its name may be known earlier and longer than that."""
+        try:
+            key = self._names.queue(queue)[0]
+        except InvalidInput:
+            return None
+        text, paused, reason = self._client.command("HMGET", key, "policy", "paused", "reason", key=key)
+        if text is None:
+            return None
+        return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())
+
+    def _register(self, queue: str) -> None:
+        """Have the queue listed: before it is made, and again after, in case it was dropped meanwhile."""
+        check_name(queue)
+        self._check_open()
+        self._client.command("SADD", self._names.registry, queue, key=self._names.registry)
+
+    def stats(self, queue: str) -> QueueStats:
+        found = self._run(scripts.STATS, queue)
+        if found is None:
+            return QueueStats(queue=queue, counters=dict.fromkeys(COUNTERS, 0))
+        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts = found
+        return QueueStats(
+            queue=queue, ready=ready, scheduled=scheduled, processing=processing, overdue=overdue, dead=dead,
+            oldest=oldest, next_priority=None if priority < 0 else priority, paused=bool(paused),
+            counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
+        )  # fmt: skip
+
+    # --- the way of a message ---------------------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        self.check_put(messages)
+        args = calls.put_args(messages)
+        reply = self._step(scripts.PUT, queue, b"", b"", *args)
+        if reply == _UNKNOWN:
+            self._register(queue)
+            reply = self._step(scripts.PUT, queue, *_DEFAULT_PARTS, *args)
+            with contextlib.suppress(EngineUnavailable):  # it is put, and was listed a moment ago
+                self._register(queue)
+        return Accepted(calls.puts_of(messages, reply[2] if len(reply) > 2 else None), reply[1])
+
+    def claim(self, queue: str, request: ClaimRequest) -> Claimed:
+        return self.turn(queue, (), (), request).claimed
+
+    def turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> Turned:
+        check_turn(queue, settlements, starts, request)
+        packed, has_failure, failures, asked = calls.settle_args(settlements)
+        started, asked_starts = calls.receipts_arg(starts)
+        token, waiter = os.urandom(8), request.waiter if request else None
+        who = waiter.id if isinstance(waiter, RedisWaiter) else b""
+        reply = self._step(
+            scripts.TURN,
+            queue,
+            packed,
+            has_failure,
+            started,
+            *calls.claim_args(request, token, who),
+            *failures,
+        )
+        if reply is None:
+            gone = Outcome.GONE
+            claimed = Claimed([], _DEFAULT.lease // 3) if request else Claimed([])
+            return Turned([gone] * len(settlements), [gone] * len(starts), claimed)
+        settled = calls.outcomes_of(reply[1], asked)
+        begun = calls.outcomes_of(reply[2], asked_starts)
+        if request is None:
+            return Turned(settled, begun, Claimed([]))
+        if waiter:
+            self._ringing.seat(queue, waiter, reply[11])
+        return Turned(settled, begun, calls.claimed_of(queue, request, token.hex(), reply))
+
+    def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Outcome]:
+        return self.turn(queue, settlements, (), None).settled
+
+    def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
+        check_receipts(queue, receipts)
+        check_span("lease", lease)
+        return self._hold(queue, receipts, "renew", lease, "", "", "")
+
+    def extend(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        span: int | None = None,
+        lease: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> list[Outcome]:
+        check_receipts(queue, receipts)
+        check_checkpoint(checkpoint)
+        check_span("span", span)
+        check_span("lease", lease)
+        return self._hold(
+            queue, receipts, "extend", "" if lease is None else lease, "" if span is None else span,
+            "" if checkpoint is None else "1", checkpoint or b"",
+        )  # fmt: skip
+
+    def _hold(self, queue: str, receipts: Sequence[Receipt], *args: calls.Argument) -> list[Outcome]:
+        packed, asked = calls.receipts_arg(receipts)
+        letters = self._run(scripts.HOLD, queue, packed, *args)
+        return [Outcome.GONE] * len(receipts) if letters is None else calls.outcomes_of(letters, asked)
+
+    def sweep(self, queue: str, *, limit: int = 100, triggered_by: str = "scheduler") -> Swept:
+        check_limit(limit)
+        reply = self._step(scripts.SWEEP, queue, limit, cut_text(triggered_by, "triggered_by"))
+        if reply is None:
+            return Swept(next_wake=_DEFAULT.lease // 3)
+        _, reclaimed, dead, promoted, expired, evicted, full, wake = reply
+        return Swept(reclaimed, dead, promoted, expired, evicted, bool(full), wake)
+
+    # --- looking and operating --------------------------------------------------------------
+
+    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
+        check_batch(ids)
+        wanted = list(dict.fromkeys(filter(None, map(raw_id, ids))))
+        found: dict[str, Entry] = {}
+        self._check_open()
+        # A portion is bounded in bytes: large bodies take several calls.
+        while wanted:
+            reply = self._run(scripts.GET, queue, *wanted)
+            if reply is None:
+                break
+            found |= {entry.id: entry for entry in _entries(queue, reply[1])}
+            wanted = wanted[reply[0] :]
+        return [found.get(id) if isinstance(id, str) else None for id in ids]
+
+    def find(
+        self,
+        queue: str,
+        state: State,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        group: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Page:
+        check_limit(limit)
+        if not isinstance(state, str) or state not in calls.STATE_LETTERS:
+            raise InvalidInput(f"state: {state!r:.80} is not one of {', '.join(State)}")
+        if state is not State.DEAD and (group is not None or correlation_id is not None):
+            raise InvalidInput("find: only dead letters are found by group or correlation_id")
+        key, id = calls.page_cursor(cursor)
+        if "" in (group, correlation_id):
+            return Page([])
+        reply = self._run(
+            scripts.FIND, queue, calls.STATE_LETTERS[state], key, id, limit, utf8(group or "", "group"),
+            utf8(correlation_id or "", "correlation_id"),
+        )  # fmt: skip
+        if reply is None:
+            return Page([])
+        key, id, shown = reply
+        return Page(_entries(queue, shown), f"{key.decode()}:{id.hex()}" if key else None)
+
+    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
+        self.check_moves(moves)
+        script = scripts.REPLAY if any(move.action is Action.REPLAY for move in moves) else scripts.MOVE
+        args, asked = calls.move_args(moves)
+        reply = self._step(script, queue, *args)
+        if reply is None:
+            asked, reply = [False] * len(moves), [0, []]
+        return calls.moved_of(moves, asked, reply[1])
+
+    def pause(self, queue: str, reason: str = "") -> None:
+        reason = cut_text(reason, "reason")
+        self._register(queue)
+        self._run(scripts.PAUSE, queue, *_DEFAULT_PARTS, reason)
+        self._register(queue)
+
+    def resume(self, queue: str) -> None:
+        self._step(scripts.RESUME, queue)
+
+    def purge(self, queue: str) -> int:
+        while (reply := self._run(scripts.PURGE, queue)) and reply[0] < 0:
+            self._clean(queue)
+        if reply and reply[1]:
+            self._clean(queue)
+        return int(reply[0]) if reply else 0
+
+    def _clean(self, queue: str) -> None:
+        """Remove what a purge left behind, in portions that hold nobody up for long."""
+        while self._run(scripts.CLEAN, queue):
+            pass
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _run(self, script: Script, queue: str, *args: calls.Argument) -> Any:
+        """The answer of a script about one queue; None if there is no such queue."""
+        return self._client.run(script, self._names.queue(queue), (self._now(), 0, *args))
+
+    def _step(self, script: Script, queue: str, *args: calls.Argument) -> Any:
+        """The same for a script that may ring, as the first thing that it returns says."""
+        keys, sleepers = self._names.queue(queue), self._ringing.sleepers(queue)
+        reply = self._client.run(script, keys, (self._now(), sleepers, *args))
+        if sleepers and reply is not None and reply != _UNKNOWN:
+            self._ringing.tell(queue, reply if isinstance(reply, int) else reply[0], sleepers)
+        return reply
+
+    # --- waiting, history, topics -----------------------------------------------------------
+
+    def waiter(self, queues: Iterable[str], topics: Iterable[str] = ()) -> Waiter:
+        self._check_open()
+        return self._ringing.waiter(queues, topics)
+
+    def ring(self, queues: Iterable[str]) -> None:
+        self._check_open()
+        for queue in queues:
+            self._ringing.push(queue, 2)
+
+    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
+        check_limit(limit)
+        cursor = calls.stream_cursor(after)
+        reply = self._run(scripts.LOG, queue, cursor, limit)
+        if reply is None:
+            return Log([], after or "0")
+        behind, missed, found = reply
+        entries = [calls.log_entry(queue, id, fields) for id, fields in found]
+        return Log(entries, str(behind + len(entries)), missed)
+
+    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
+        check_publish(topic, entries)
+        self._publish(scripts.PUBLISH, topic, entries)
+
+    def _publish(self, script: Script, topic: str, entries: Sequence[bytes]) -> None:
+        args: list[calls.Argument] = [self._now(), TOPIC_LIMIT, TOPIC_AGE, *entries]
+        if entries:
+            self._client.run(script, self._names.topic(topic), args)
+
+    def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
+        check_name(topic, "topic")
+        check_limit(limit)
+        cursor = calls.stream_cursor(after)
+        self._check_open()
+        reply = self._client.run(scripts.READ, self._names.topic(topic)[:2], (cursor, limit))
+        if reply is None:
+            return TopicPage([], after or "0")
+        behind, missed, found = reply
+        entries = [TopicEntry(calls.entry_number(id), int(at), data) for id, (_, at, _, data) in found]
+        return TopicPage(entries, str(behind + len(entries)), missed)
+
+    # --- opening, closing, forking ----------------------------------------------------------
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._ringing.close()
+            self._client.close()
+            self._ringing.join()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.Lock()
+        self._client.reset()
+        self._ringing.leave_to_parent()
+
+    def _now(self) -> str:
+        """The time of a test's clock, which never goes back; '': the server's."""
+        self._check_open()
+        if self._clock is None:
+            return ""
+        with self._lock:
+            self._latest = max(self._latest, self._clock())
+            return str(self._latest)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the room is closed")
+
+
+def _entries(queue: str, shown: list[Any]) -> list[Entry]:
+    return [entry_of(queue, shown[at : at + SHOWN]) for at in range(0, len(shown), SHOWN)]
+
+
+_engines: weakref.WeakSet[RedisEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,15 @@
+-- resume: allow claims again, and ring.
+--
+-- Returns rings; false for an unknown queue
+
+if not open() then
+  return false
+end
+reached()
+if paused then
+  set('paused', '0')
+  set('reason', '')
+  tell('resume', {}, 0)
+  rings = claimable()
+end
+return finish_step()

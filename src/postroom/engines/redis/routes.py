@@ -1,0 +1,365 @@
+"""Which server a call goes to: the one there is, the one the sentinels name, or the owner of a slot."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
+from typing import Any, Protocol
+
+import hiredis
+from redis import connection as kinds
+from redis import exceptions as theirs
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from postroom.engines.redis.faults import NotSent
+from postroom.engines.redis.pool import Connection, Link, Pool
+from postroom.engines.redis.urls import Node, Settings, Tls
+from postroom.errors import ConfigError
+
+#: Threads that wait for messages: one a process, in a cluster one for each slot it consumes from.
+MAX_BLOCKED = 64
+#: A slot may move on while we follow it, but not forever.
+_MAX_REDIRECTS = 8
+#: While a slot is being moved, a call that finds its keys in two places comes back after this (seconds).
+_TRY_AGAIN_PAUSE = 0.05
+#: The cluster's nodes are asked for their slots at most this often (seconds).
+_REFRESH_PAUSE = 0.1
+
+_LOST = (theirs.ConnectionError, theirs.TimeoutError)
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
+_CLUSTER_SLOTS = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n"
+
+
+#: The name and version of the client library are not told: two round trips, and a permission more.
+_UNTOLD: dict[str, None] = (
+    {"driver_info": None}
+    if "driver_info" in signature(kinds.AbstractConnection.__init__).parameters
+    else {"lib_name": None, "lib_version": None}
+)
+
+Argument = bytes | str | int | float
+
+
+def pack(args: Sequence[Argument]) -> bytes:
+    """A command as it is sent."""
+    packed: bytes = hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # the stub asks for exactly one
+    return packed
+
+
+class Route(Protocol):
+    """Sends packed commands to where their key lives. Raises errors of redis, Closed and EngineBusy."""
+
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+        """The answer. `block`: it may take this long (seconds), on a connection of its own."""
+
+    def ask_all(self, packed: bytes) -> list[Any]:
+        """The answers of all servers that hold data."""
+
+    def close(self) -> None: ...
+
+
+def route(settings: Settings) -> Route:
+    if settings.mode == "sentinel":
+        return SentinelRoute(settings)
+    return ClusterRoute(settings) if settings.mode == "cluster" else SingleRoute(settings)
+
+
+# --- one server ---------------------------------------------------------------------------------
+
+
+def connection(settings: Settings, node: Node | None, **changed: Any) -> Connection:
+    """A connection that is not open yet. Signing in has to be done within the connect timeout too."""
+    options: dict[str, Any] = {
+        "db": settings.db,
+        "username": settings.username,
+        "password": settings.password,
+        "socket_timeout": settings.socket_connect_timeout,
+        "socket_connect_timeout": settings.socket_connect_timeout,
+        "client_name": settings.client_name or f"postroom:{os.uname().nodename}:{os.getpid()}",
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        **_UNTOLD,
+        **changed,
+    }
+    kind: Any = kinds.Connection
+    if node is None:
+        kind, options["path"] = kinds.UnixDomainSocketConnection, settings.path
+    else:
+        options |= {"host": node.host, "port": node.port, "socket_keepalive": settings.socket_keepalive}
+    if settings.tls is not None:
+        kind, options = kinds.SSLConnection, options | _tls_options(settings.tls)
+    made: Connection = kind(**options)
+    return made
+
+
+def _tls_options(tls: Tls) -> dict[str, Any]:
+    return {
+        "ssl_ca_certs": tls.ca_certs,
+        "ssl_certfile": tls.certfile,
+        "ssl_keyfile": tls.keyfile,
+        "ssl_check_hostname": tls.check_hostname,
+        "ssl_cert_reqs": tls.cert_reqs,
+    }
+
+
+class Server:
+    """One server, or whoever `find` names at the moment: links for calls, and others for waiting."""
+
+    def __init__(self, settings: Settings, find: Callable[[], Node | None], where: str) -> None:
+        self._settings = settings
+        self._find = find
+        self._calls = self._pool(where, settings.max_connections)
+        self._blocked = self._pool(where, MAX_BLOCKED)
+
+    def _pool(self, where: str, limit: int) -> Pool:
+        settings = self._settings
+        return Pool(
+            self._connect,
+            where=where,
+            limit=limit,
+            wait=settings.socket_timeout,
+            health=settings.health_check_interval,
+        )
+
+    def _connect(self) -> Link:
+        settings = self._settings
+        try:
+            return Link(connection(settings, self._find()), settings.socket_timeout)
+        except theirs.TimeoutError:
+            if not settings.retry_on_timeout:
+                raise
+        return Link(connection(settings, self._find()), settings.socket_timeout)
+
+    def ask(self, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
+        pool = self._calls if block is None else self._blocked
+        try:
+            return self._ask(pool, packed, block, answers)
+        except NotSent:  # the other side went away at the very moment of sending
+            return self._ask(pool, packed, block, answers)
+
+    @staticmethod
+    def _ask(pool: Pool, packed: bytes, block: float | None, answers: int) -> Any:
+        link = pool.take()
+        try:
+            if block is not None:
+                link.set_timeout(block)
+            return link.ask(packed, answers=answers)
+        finally:
+            pool.give_back(link)
+
+    def drop(self) -> None:
+        """Use none of the present connections again."""
+        self._calls.drop()
+        self._blocked.drop()
+
+    def close(self) -> None:
+        self._calls.close()
+        self._blocked.close()
+
+
+class SingleRoute:
+    """Everything goes to the one server."""
+
+    def __init__(self, settings: Settings) -> None:
+        node = settings.nodes[0] if settings.nodes else None
+        self._server = Server(settings, lambda: node, settings.where)
+
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+        return self._server.ask(packed, block)
+
+    def ask_all(self, packed: bytes) -> list[Any]:
+        return [self._server.ask(packed)]
+
+    def close(self) -> None:
+        self._server.close()
+
+
+# --- Sentinel -----------------------------------------------------------------------------------
+
+
+class SentinelRoute:
+    """Everything goes to the primary; every new connection asks the sentinels who that is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._sentinels = list(settings.nodes)
+        self._server = Server(settings, self._primary, settings.where)
+
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+        try:
+            return self._server.ask(packed, block)
+        except (*_LOST, theirs.ReadOnlyError):
+            self._server.drop()  # somebody else may be the primary now
+            raise
+
+    def ask_all(self, packed: bytes) -> list[Any]:
+        return [self.ask(None, packed)]
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _primary(self) -> Node:
+        service, failed, answered = self._settings.service, None, False
+        packed = pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service))
+        for sentinel in list(self._sentinels):
+            try:
+                address = self._ask_sentinel(sentinel, packed)
+            except _LOST as error:
+                failed = error
+                continue
+            answered = True
+            if address:
+                self._prefer(sentinel)
+                return Node(address[0].decode(), int(address[1]))
+        if answered:
+            raise ConfigError(f"{self._settings.where}: the sentinels know no primary named {service!r:.80}")
+        raise failed or theirs.ConnectionError("no sentinel answered")
+
+    def _ask_sentinel(self, sentinel: Node, packed: bytes) -> Any:
+        settings = self._settings
+        changed = {"username": settings.sentinel_username, "password": settings.sentinel_password, "db": 0}
+        return ask_once(settings, sentinel, packed, **changed)
+
+    def _prefer(self, sentinel: Node) -> None:
+        """Ask first who answered last, not one that is away."""
+        self._sentinels = [sentinel, *(other for other in self._sentinels if other != sentinel)]
+
+
+def ask_once(settings: Settings, node: Node, packed: bytes, **changed: Any) -> Any:
+    """The answer to a question about the servers, within the connect timeout."""
+    link = Link(connection(settings, node, **changed), settings.socket_connect_timeout)
+    try:
+        return link.ask(packed)
+    finally:
+        link.close()
+
+
+# --- Cluster ------------------------------------------------------------------------------------
+
+
+class ClusterRoute:
+    """A call goes to the primary that owns the slot of its key.
+
+    A redirection means that nothing was done, and is followed. When a node cannot be reached, the call
+    fails, and the next one first asks the other nodes who owns what now.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._servers: dict[Node, Server] = {}
+        self._owners: list[Node | None] = []
+        self._doubtful: set[Node] = set()
+        self._stale = True
+        self._asked_at = 0.0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+        slot = None if key is None else key_slot(key)
+        node, asking = self._owner(slot), False
+        for _ in range(_MAX_REDIRECTS):
+            try:
+                if asking:
+                    return self._server(node).ask(_ASKING + packed, block, answers=2)
+                return self._server(node).ask(packed, block)
+            except theirs.MovedError as moved:
+                node, asking = _redirected(moved, node), False
+                self._owners[moved.slot_id] = node
+                self._stale = True  # the others of its node have probably moved too
+            except theirs.AskError as ask:
+                node, asking = _redirected(ask, node), True
+            except theirs.TryAgainError:
+                time.sleep(_TRY_AGAIN_PAUSE)
+            except (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError):
+                self._doubt(node)
+                raise
+        raise theirs.ClusterError(f"redirected {_MAX_REDIRECTS} times without finding the owner of the slot")
+
+    def ask_all(self, packed: bytes) -> list[Any]:
+        self._owner(None)
+        return [self._server(node).ask(packed) for node in _distinct(self._owners)]
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for server in self._servers.values():
+                server.close()
+
+    def _owner(self, slot: int | None) -> Node:
+        if self._stale:
+            self._refresh()
+        owners = self._owners
+        node = next(_distinct(owners), None) if slot is None else owners[slot]
+        if node is None:
+            self._stale = True
+            raise theirs.ClusterDownError(f"slot {slot} has no owner")
+        return node
+
+    def _server(self, node: Node) -> Server:
+        server = self._servers.get(node)
+        if server is None:
+            with self._lock:
+                server = self._servers.get(node)
+                if server is None:
+                    server = Server(self._settings, lambda: node, f"{self._settings.scheme}://{node}")
+                    if self._closed:
+                        server.close()
+                    self._servers[node] = server
+        return server
+
+    # --- who owns what ----------------------------------------------------------------------
+
+    def _doubt(self, node: Node) -> None:
+        self._doubtful.add(node)
+        self._stale = True
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if not self._stale or (self._owners and time.monotonic() - self._asked_at < _REFRESH_PAUSE):
+                return
+            self._owners = self._ask_owners()
+            self._asked_at = time.monotonic()
+            self._stale = False
+            gone = self._servers.keys() - set(self._owners)
+            for node in gone:
+                self._servers.pop(node).drop()
+
+    def _ask_owners(self) -> list[Node | None]:
+        failed: Exception | None = None
+        for node in self._candidates():
+            try:
+                rows = ask_once(self._settings, node, _CLUSTER_SLOTS)
+            except _LOST as error:
+                failed = error
+                self._doubtful.add(node)
+                continue
+            self._doubtful.discard(node)
+            return _owners(rows, node)
+        raise failed or theirs.ConnectionError("no node of the cluster answered")
+
+    def _candidates(self) -> list[Node]:
+        """All nodes we have heard of, those that failed last at the end."""
+        nodes = list(dict.fromkeys([*_distinct(self._owners), *self._settings.nodes]))
+        return sorted(nodes, key=lambda node: node in self._doubtful)
+
+
+def _owners(rows: list[Any], asked: Node) -> list[Node | None]:
+    """The owner of each slot, from the answer to CLUSTER SLOTS."""
+    owners: list[Node | None] = [None] * 16_384
+    for first, last, primary, *_ in rows:
+        node = Node((primary[0] or b"").decode() or asked.host, int(primary[1]))
+        owners[first : last + 1] = [node] * (last + 1 - first)
+    return owners
+
+
+def _redirected(to: theirs.AskError, asked: Node) -> Node:
+    return Node(to.host.strip("[]") or asked.host, to.port)
+
+
+def _distinct(owners: list[Node | None]) -> Iterator[Node]:
+    return (node for node in dict.fromkeys(owners) if node is not None)

@@ -1,0 +1,61 @@
+"""`postroom.open` on a real server: the Python door works, and what is wrong is said in one clear error."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+import postroom
+from postroom.errors import ConfigError, EngineUnavailable
+from tests.door.staging import eventually
+from tests.redis import servers
+
+
+def test_the_python_door_on_redis(server: servers.Server) -> None:
+    done: list[object] = []
+    with postroom.open(server.url()) as room:
+        queue = room.queue("emails", postroom.Policy(max_attempts=2, backoff="1ms", jitter=False))
+        queue.put({"to": "ada"}, delay="50ms")
+        queue.put_many([{"to": name} for name in ("bob", "eve")], priority="high")
+        worker = postroom.Worker(room, {"emails": lambda delivery: done.append(delivery.body["to"])})
+        with worker:
+            eventually(lambda: len(done) == 3)
+        assert sorted(map(str, done)) == ["ada", "bob", "eve"]
+        assert queue.stats().counters["acked"] == 3
+
+
+def test_two_prefixes_do_not_see_each_other(server: servers.Server) -> None:
+    with (
+        postroom.open(f"{server.url()}?prefix=one") as one,
+        postroom.open(f"{server.url()}?prefix=two") as two,
+    ):
+        one.queue("emails").put("a")
+        assert two.queues() == []
+        assert two.queue("emails").claim(timeout=0) is None
+        assert [info.name for info in one.queues()] == ["emails"]
+
+
+def test_nobody_listens_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(EngineUnavailable, match=str(port)):
+        postroom.open(f"redis://127.0.0.1:{port}/0")
+
+
+def test_a_wrong_password_is_told_and_not_shown() -> None:
+    with servers.single(password="right") as guarded:
+        url = f"redis://:wr0ng@127.0.0.1:{guarded.port}/0"
+        with pytest.raises(ConfigError) as told:
+            postroom.open(url)
+    assert "wr0ng" not in str(told.value)
+
+
+def test_a_server_that_may_evict_messages_is_refused(server: servers.Server) -> None:
+    server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(ConfigError, match="allkeys-lru"):
+            postroom.open(server.url())
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")

@@ -1,0 +1,175 @@
+"""Sentinel and Cluster: calls find the primary and the owner of a slot, also after these have changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from postroom.engines.redis.client import Client
+from postroom.errors import ConfigError, EngineUnavailable, PostroomError
+from tests.redis import servers
+from tests.redis.conftest import Opener
+from tests.redis.test_client import COUNT, own_client_ids
+
+TAGS = [b"{q%d}:n" % n for n in range(40)]  # enough to reach all three primaries
+
+
+def eventually(client: Client, key: bytes, patience: float = 15) -> int:
+    """Count as soon as somebody takes the call; all that fails until then has to fail as it should."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return int(client.run(COUNT, [key], [1]))
+        except EngineUnavailable:
+            assert time.monotonic() < end, "nobody took over"
+            time.sleep(0.02)
+
+
+# --- Sentinel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+def test_the_primary_is_followed(how: str, open_client: Opener) -> None:
+    with servers.sentinel() as setup:
+        client = open_client(setup.url(socket_timeout="500ms"))
+        client.check()
+        client.run(COUNT, [b"n"], [1])
+        client.command("WAIT", 2, 1_000)
+        first = setup.primary
+        (first.kill if how == "kill" else first.freeze)()
+        assert eventually(client, b"n") >= 2
+        assert setup.await_primary(first).ask("GET", "n") is not None
+
+
+def test_who_waits_is_told_of_a_failover(open_client: Opener) -> None:
+    with servers.sentinel() as setup:
+        client = open_client(setup.url())
+        raised: list[PostroomError] = []
+
+        def block() -> None:
+            try:
+                client.block("BLPOP", "list", 60, timeout=60)
+            except PostroomError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=block)
+        thread.start()
+        first = setup.primary
+        servers.until(lambda: b"blocked_clients:1" in first.ask("INFO", "clients"), "it does not block")
+        setup.watchers[0].ask("SENTINEL", "FAILOVER", servers.SERVICE)
+        thread.join(15)
+        assert [type(error) for error in raised] == [EngineUnavailable]
+        setup.await_primary(first)
+        assert eventually(client, b"n") == 1
+
+
+def test_a_primary_that_became_a_replica_is_left(open_client: Opener) -> None:
+    with servers.sentinel() as setup:
+        client = open_client(setup.url())
+        client.run(COUNT, [b"n"], [1])
+        first, second = setup.primary, next(each for each in setup.servers if each is not setup.primary)
+        for watcher in setup.watchers:
+            watcher.freeze()  # they would close the connections of a demoted primary themselves
+        first.ask("REPLICAOF", servers.HOST, second.port)
+        assert own_client_ids(first)
+        with pytest.raises(EngineUnavailable, match="replica"):
+            client.run(COUNT, [b"n"], [1])
+        servers.until(lambda: not own_client_ids(first), "the connection to the replica is kept")
+
+
+def test_sentinels_that_are_away_or_know_nothing(
+    sentinel_setup: servers.Sentinels, open_client: Opener
+) -> None:
+    away = f"127.0.0.1:{servers.free_port()}"
+    there = f"127.0.0.1:{sentinel_setup.watchers[1].port}"
+    assert open_client(f"redis+sentinel://{away},{there}/{servers.SERVICE}").command("PING") == b"PONG"
+    with pytest.raises(ConfigError, match="other"):
+        open_client(f"redis+sentinel://{there}/other").check()
+    with pytest.raises(EngineUnavailable, match="refused"):
+        open_client(f"redis+sentinel://{away}/{servers.SERVICE}").check()
+
+
+# --- Cluster ------------------------------------------------------------------------------------
+
+
+def test_calls_go_to_the_owner_of_the_slot(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    client = open_client(cluster_setup.url())
+    assert client.check().cluster
+    for tag in TAGS:
+        client.command("DEL", tag, key=tag)
+        assert client.run(COUNT, [tag, tag + b":other"], [1]) == 1
+        assert cluster_setup.owner(tag).ask("GET", tag) == b"1"
+    assert {cluster_setup.owner(tag).port for tag in TAGS} == {each.port for each in cluster_setup.primaries}
+    assert client.command("PING") == b"PONG"
+
+
+def test_blocking_goes_to_the_owner_of_the_slot(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    client = open_client(cluster_setup.url())
+    for tag in TAGS[:6]:
+        client.command("RPUSH", tag + b"l", "x", key=tag)
+        assert client.block("BLPOP", tag + b"l", 1, timeout=1) == [tag + b"l", b"x"]
+        client.command("XADD", tag + b"s", "*", "f", "v", key=tag)
+        assert client.block("XREAD", "BLOCK", 1_000, "STREAMS", tag + b"s", "0", timeout=1)
+
+
+def test_keys_of_two_slots_are_refused(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    with pytest.raises(EngineUnavailable, match="different slots"):
+        open_client(cluster_setup.url()).run(COUNT, [b"{a}", b"{b}"], [1])
+
+
+def test_the_wrong_kind_of_url(
+    cluster_setup: servers.Cluster, server: servers.Server, open_client: Opener
+) -> None:
+    with pytest.raises(ConfigError, match="redis\\+cluster://"):
+        open_client(cluster_setup.primaries[0].url()).check()
+    with pytest.raises(ConfigError, match="not a cluster"):
+        open_client(server.url(scheme="redis+cluster", path="")).check()
+
+
+def test_a_slot_that_moves_is_followed(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    client = open_client(cluster_setup.url())
+    key = b"{moving}:n"
+    client.command("DEL", key, key=key)
+    client.run(COUNT, [key], [1])
+    source = cluster_setup.owner(key)
+    target = next(each for each in cluster_setup.primaries if each is not source)
+    slot = source.ask("CLUSTER", "KEYSLOT", key)
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+    assert client.run(COUNT, [key], [1]) == 2  # still at the source
+    source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+    assert client.run(COUNT, [key], [1]) == 3  # asked for at the target
+    for each in (target, source, *cluster_setup.primaries):
+        each.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+    assert client.run(COUNT, [key], [1]) == 4  # moved
+    assert target.ask("GET", key) == b"4"
+
+
+def test_an_owner_that_is_killed_is_replaced(open_client: Opener) -> None:
+    with servers.cluster() as setup:
+        client = open_client(setup.url(socket_timeout="500ms"))
+        for tag in TAGS:
+            client.run(COUNT, [tag], [1])
+        owner = setup.owner(TAGS[0])
+        owner.ask("WAIT", 1, 1_000)
+        owner.kill()
+        assert eventually(client, TAGS[0]) == 2
+        assert setup.replica_of(owner).ask("GET", TAGS[0]) == b"2"
+        assert [eventually(client, tag) for tag in TAGS[1:]] == [2] * len(TAGS[1:])
+
+
+def test_a_child_has_connections_of_its_own(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    client = open_client(cluster_setup.url())
+    before = client.command("CLIENT", "ID", key=TAGS[0])
+    child = os.fork()
+    if child == 0:
+        other = False
+        try:
+            other = client.command("CLIENT", "ID", key=TAGS[0]) != before
+        finally:
+            os._exit(0 if other else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.command("CLIENT", "ID", key=TAGS[0]) == before

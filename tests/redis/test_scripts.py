@@ -1,0 +1,280 @@
+"""The scripts themselves: what they may touch, what they cost, and what only they can get wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from postroom.engine import ClaimRequest
+from postroom.engines.redis import scripts, urls
+from postroom.engines.redis.client import Client, Script
+from postroom.engines.redis.engine import RedisEngine
+from postroom.engines.redis.packing import draft
+from postroom.errors import QueueFull, StoreTooNew
+from postroom.model import Action, Failure, Leased, Move, NewMessage, Outcome, Settlement, State, Verb
+from postroom.policy import Policy
+from postroom.testing import ManualClock
+from tests.redis import servers
+
+LUA = Path(scripts.__file__).parent / "lua"
+SCRIPTS = [script for script in vars(scripts).values() if isinstance(script, Script)]
+
+Maker = Callable[..., RedisEngine]
+
+
+@pytest.fixture
+def make(server: servers.Server) -> Iterator[Maker]:
+    """Open engines on a server without data; they are closed after the test."""
+    made: list[RedisEngine] = []
+
+    def engine(clock: ManualClock | None = None) -> RedisEngine:
+        made.append(RedisEngine(Client(urls.read(urlsplit(server.url()))), "test", clock))
+        return made[-1]
+
+    yield engine
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def engine(make: Maker) -> RedisEngine:
+    return make()
+
+
+def put(engine: RedisEngine, count: int, **fields: object) -> list[str]:
+    messages = [NewMessage(**fields) for _ in range(count)]  # type: ignore[arg-type]  # whatever the test says
+    return [each.id for each in engine.put("q", messages).puts]
+
+
+def claim(engine: RedisEngine, n: int = 1_000) -> list[Leased]:
+    return engine.claim("q", ClaimRequest(n=n)).deliveries
+
+
+def found(engine: RedisEngine, state: State, limit: int) -> list[str]:
+    ids, cursor = list[str](), None
+    while True:
+        page = engine.find("q", state, cursor=cursor, limit=limit)
+        ids += [entry.id for entry in page.entries]
+        cursor = page.cursor
+        if cursor is None:
+            return ids
+
+
+# ---- How they are written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(LUA.glob("*.lua")), ids=lambda path: path.stem)
+def test_every_file_says_what_it_is_for(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").startswith("-- ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_no_script_makes_up_a_key_or_joins_a_number_to_text(script: Script) -> None:
+    keys = re.findall(r"call\('[A-Z]+', *([^,)]+)", script.text)
+    assert not [key for key in keys if ".." in key or key.startswith(("'", '"'))]
+    assert not re.search(r"\.\.\s*(now|seq|order|score|due)\b", script.text)
+
+
+def test_only_what_adds_messages_is_refused_at_the_memory_limit() -> None:
+    refused = {script.name for script in SCRIPTS if script.text.startswith("#!lua\n")}
+    assert refused == {"put", "replay", "publish", "record_add"}
+
+
+# ---- What they cost ------------------------------------------------------------------------------
+
+
+def test_a_plain_message_has_a_small_head() -> None:
+    _, head, rest = draft(NewMessage(body=b"x" * 200))
+    assert len(head) + 10 <= 52
+    assert rest == b"x" * 200
+
+
+def test_a_waiting_message_of_200_bytes_takes_460_at_most(
+    engine: RedisEngine, server: servers.Server
+) -> None:
+    def used() -> int:
+        found = re.search(rb"used_memory:(\d+)", server.ask("INFO", "memory"))
+        assert found
+        return int(found[1])
+
+    put(engine, 1_000, body=b"x" * 200)
+    before = used()
+    for _ in range(20):
+        put(engine, 1_000, body=b"x" * 200)
+    assert (used() - before) / 20_000 <= 460
+
+
+# ---- Memory --------------------------------------------------------------------------------------
+
+
+def test_a_full_server_refuses_puts_and_drains_to_empty(engine: RedisEngine, server: servers.Server) -> None:
+    count = 3_000
+    for _ in range(count // 1_000):
+        put(engine, 1_000, body=b"x" * 500)
+    server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        with pytest.raises(QueueFull) as refused:
+            put(engine, 1)
+        assert refused.value.reason == "memory"
+        deliveries = claim(engine, 2)
+        assert engine.extend("q", [deliveries[0].receipt], checkpoint=b"half") == [Outcome.OK]
+        engine.settle("q", [Settlement(deliveries[0].receipt, Verb.RETRY)])
+        engine.settle("q", [Settlement(deliveries[1].receipt, Verb.BURY)])
+        assert engine.move("q", [Move(id=deliveries[1].message.id, action=Action.DISCARD)])[0].ok
+        drained, settlements = 1, list[Settlement]()
+        while batch := engine.turn("q", settlements, (), ClaimRequest(n=500)).claimed.deliveries:
+            drained += len(batch)
+            settlements = [Settlement(delivery.receipt) for delivery in batch]
+        assert (drained, engine.stats("q").depth) == (count, 0)
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+# ---- Time ----------------------------------------------------------------------------------------
+
+
+def test_without_a_clock_the_time_is_the_servers(engine: RedisEngine, server: servers.Server) -> None:
+    (id,) = put(engine, 1)
+    entry = engine.get("q", [id])[0]
+    assert entry
+    seconds, _ = server.ask("TIME")
+    assert abs(entry.message.put_at - int(seconds) * 1_000) < 5_000
+
+
+def test_a_time_that_is_a_little_ahead_holds_and_one_far_ahead_was_wrong(make: Maker) -> None:
+    clock = ManualClock()
+    ahead = make(ManualClock(clock() + 30_000))
+    put(ahead, 1)
+    behind = make(clock)
+    (id,) = put(behind, 1)
+    entry = behind.get("q", [id])[0]
+    assert entry
+    assert entry.message.put_at == clock() + 30_000
+
+    wrong = make(ManualClock(clock() + 10 * 60_000))
+    wrong.renew("q", [], 1_000)
+    later = make(ManualClock(clock() + 31_000))
+    for _ in range(2):  # and it is forgotten at once
+        entry = behind.get("q", put(later, 1))[0]
+        assert entry
+        assert entry.message.put_at == clock() + 31_000
+    assert later._client.command("HGET", later._names.queue("q")[0], "called") == b"%d" % (clock() + 31_000)
+
+
+# ---- Pages ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50])
+def test_scheduled_messages_of_one_moment_and_many_levels_are_paged_by_id(make: Maker, limit: int) -> None:
+    clock = ManualClock()
+    engine = make(clock)
+    due = clock() + 60_000
+    ids = [put(engine, 1, due=due + number % 2, priority=number % 5)[0] for number in range(40)]
+    first, second = sorted(ids[::2]), sorted(ids[1::2])
+    assert found(engine, State.SCHEDULED, limit) == first + second
+
+
+def test_a_page_goes_on_behind_a_message_that_is_gone(make: Maker) -> None:
+    clock = ManualClock()
+    engine = make(clock)
+    put(engine, 20, delay=1_000)
+    clock.advance("1s")
+    engine.sweep("q")  # all at the same place now
+    page = engine.find("q", State.READY, limit=7)
+    for entry in page.entries:
+        engine.move("q", [Move(id=entry.id, action=Action.CANCEL)])
+    rest = engine.find("q", State.READY, cursor=page.cursor, limit=20)
+    assert len({entry.id for entry in rest.entries} - {entry.id for entry in page.entries}) == 13
+
+
+def test_a_narrow_search_looks_at_a_thousand_dead_letters_a_call(make: Maker) -> None:
+    clock = ManualClock()
+    engine = make(clock)
+    for _ in range(3):
+        put(engine, 1_000, failure=Failure(type="Common"))
+    clock.advance("1s")
+    (id,) = put(engine, 1, failure=Failure(type="Rare"), correlation_id="task-1")
+    entry = engine.get("q", [id])[0]
+    assert entry
+    assert entry.failure
+    pages, cursor = list[list[str]](), None
+    while not pages or cursor:
+        page = engine.find("q", State.DEAD, cursor=cursor, group=entry.failure.fingerprint)
+        pages.append([each.id for each in page.entries])
+        cursor = page.cursor
+    assert pages == [[], [], [], [id]]
+
+
+def test_large_messages_are_shown_in_portions(engine: RedisEngine) -> None:
+    ids = [put(engine, 1, body=bytes(3 * 2**20))[0] for _ in range(3)]
+    assert [entry and len(entry.message.body) for entry in engine.get("q", ids)] == [3 * 2**20] * 3
+    assert len(engine.find("q", State.READY).entries) == 1
+
+
+# ---- Purge ---------------------------------------------------------------------------------------
+
+
+def test_what_a_purge_left_behind_does_not_exist_and_is_cleaned_by_sweeps(engine: RedisEngine) -> None:
+    put(engine, 1, failure=Failure(type="E"))
+    ids = put(engine, 800) + put(engine, 700)
+    unique = put(engine, 1, unique_key="user:4", delay=1_000)
+    keys = engine._names.queue("q")
+    engine._client.run(scripts.PURGE, keys, ("", 0))  # as by a process that died before it cleaned up
+    assert engine.get("q", [ids[0], *unique]) == [None, None]
+    assert engine.put("q", [NewMessage(id=ids[0], body=b"again")]).puts[0].created
+    assert engine.put("q", [NewMessage(unique_key="user:4")]).puts[0].created
+    while engine.sweep("q").full:
+        pass
+    assert engine._client.command("HLEN", keys[6]) == 3
+    assert [delivery.message.body for delivery in claim(engine)] == [b"again", b""]
+
+
+def test_a_second_purge_waits_for_the_trash_of_the_first(engine: RedisEngine) -> None:
+    put(engine, 1, failure=Failure(type="E"))
+    put(engine, 600, delay=1_000)
+    put(engine, 600)
+    engine._client.run(scripts.PURGE, engine._names.queue("q"), ("", 0))
+    put(engine, 5)
+    assert engine.purge("q") == 5
+    assert engine._client.command("HLEN", engine._names.queue("q")[6]) == 1
+
+
+def test_a_drop_leaves_no_key_behind(engine: RedisEngine, server: servers.Server) -> None:
+    engine.declare("q", Policy(keep_done="1h", dedupe_window="1h"))
+    put(engine, 10, ttl=60_000)
+    put(engine, 1, unique_key="user:4", delay=1_000)
+    done, retried, buried, *_ = claim(engine)
+    engine.extend("q", [retried.receipt], checkpoint=b"half")
+    engine.settle("q", [Settlement(done.receipt), Settlement(retried.receipt, Verb.RETRY)])
+    engine.settle("q", [Settlement(buried.receipt, Verb.BURY)])
+    engine.drop("q", force=True)
+    assert [key for key in server.ask("KEYS", "*") if b"{q}" in key] == []
+
+
+# ---- Names and queues ----------------------------------------------------------------------------
+
+
+def test_a_name_whose_queue_was_never_made_is_not_listed(engine: RedisEngine) -> None:
+    engine._register("only a name")
+    assert engine.queues() == []
+
+
+def test_what_a_newer_release_has_written_is_left_alone(engine: RedisEngine) -> None:
+    put(engine, 1)
+    meta = engine._names.queue("q")[0]
+    numbers = msgspec.msgpack.decode(engine._client.command("HGET", meta, "numbers"))
+    engine._client.command("HSET", meta, "numbers", msgspec.msgpack.encode(numbers | {"format": 2}))
+    for call in (lambda: claim(engine), lambda: put(engine, 1), lambda: engine.stats("q")):
+        with pytest.raises(StoreTooNew):
+            call()
+
+
+def test_scripts_that_were_flushed_are_loaded_again(engine: RedisEngine, server: servers.Server) -> None:
+    put(engine, 1)
+    server.ask("SCRIPT", "FLUSH")
+    assert len(claim(engine)) == 1

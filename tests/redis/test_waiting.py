@@ -1,0 +1,207 @@
+"""Waiting across processes: who wakes, what it costs the server, and what a lost connection costs."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from postroom.engine import ClaimRequest, Waiter
+from postroom.engines.redis import urls
+from postroom.engines.redis.client import Client
+from postroom.engines.redis.engine import RedisEngine
+from postroom.model import NewMessage, Settlement
+from tests.redis import servers
+
+RING, QUIET = 5.0, 0.1
+
+Maker = Callable[[], RedisEngine]
+
+
+@pytest.fixture
+def make(server: servers.Server) -> Iterator[Maker]:
+    """Open engines on a server without data, each as if in a process of its own."""
+    made: list[RedisEngine] = []
+
+    def engine() -> RedisEngine:
+        made.append(RedisEngine(Client(urls.read(urlsplit(server.url()))), "test"))
+        return made[-1]
+
+    yield engine
+    while _waiters:
+        _waiters.pop().close()
+    for each in made:
+        each.close()
+
+
+#: What a test has armed; closed after it.
+_waiters: list[Waiter] = []
+
+
+def armed(engine: RedisEngine, *queues: str, topics: tuple[str, ...] = ()) -> Waiter:
+    waiter = engine.waiter(queues, topics)
+    _waiters.append(waiter)
+    waiter.arm()
+    return waiter
+
+
+def listening(server: servers.Server, command: str, count: int = 1) -> None:
+    """Wait until so many connections are inside of this command."""
+    until = time.monotonic() + RING
+    while time.monotonic() < until:
+        if server.ask("CLIENT", "LIST").count(f" cmd={command} ".encode()) >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"nobody is inside of {command}")
+
+
+def commands(server: servers.Server) -> int:
+    """How many commands came from outside since the last `CONFIG RESETSTAT`, those of the test left out."""
+    found = re.findall(r"cmdstat_(\w+):calls=(\d+)", server.ask("INFO", "commandstats").decode())
+    return sum(int(calls) for name, calls in found if name in ("evalsha", "eval", "blpop", "xread"))
+
+
+def test_a_put_wakes_one_of_many_processes(make: Maker, server: servers.Server) -> None:
+    waiters = [armed(make(), "q") for _ in range(10)]
+    listening(server, "blpop", 10)
+    make().put("q", [NewMessage()])
+    assert sum(bool(waiter.wait(QUIET)) for waiter in waiters) == 1
+
+
+def test_a_queue_that_is_armed_later_is_heard_too(make: Maker, server: servers.Server) -> None:
+    engine = make()
+    first = armed(engine, "a")
+    listening(server, "blpop")
+    second = armed(engine, "b")
+    make().put("b", [NewMessage()])
+    assert second.wait(RING) == {"b"}
+    assert first.wait(0) == frozenset()
+
+
+def test_a_topic_that_is_armed_later_is_heard_too(make: Maker, server: servers.Server) -> None:
+    engine = make()
+    first = armed(engine, topics=("a",))
+    listening(server, "xread")
+    second = armed(engine, topics=("b",))
+    make().publish("b", [b"news"])
+    assert second.wait(RING) == {"b"}
+    assert first.wait(0) == frozenset()
+
+
+def test_a_token_that_nobody_here_waits_for_is_left_to_others(make: Maker, server: servers.Server) -> None:
+    engine, other = make(), make()
+    gone = armed(engine, "q")
+    listening(server, "blpop")
+    gone.disarm()
+    make().put("q", [NewMessage()])
+    assert armed(other, "q").wait(RING) == {"q"}
+
+
+def test_whoever_waits_after_the_work_is_gone_is_not_woken(make: Maker) -> None:
+    engine = make()
+    for _ in range(3):
+        engine.put("q", [NewMessage()])
+    engine.claim("q", ClaimRequest(n=3))
+    assert armed(make(), "q").wait(QUIET) == frozenset()
+
+
+def test_of_many_processes_three_wake_for_a_due_time_and_the_others_later(make: Maker) -> None:
+    make().put("q", [NewMessage(delay=5_000)])
+    wakes = []
+    for _ in range(6):
+        engine = make()
+        request = ClaimRequest(waiter=armed(engine, "q"))
+        wakes.append(engine.claim("q", request).next_wake)
+    assert [wake // 1_000 for wake in wakes] in ([4, 4, 5, 5, 5, 5], [4, 5, 5, 5, 5, 5], [4, 4, 4, 5, 5, 5])
+    assert wakes[3] - wakes[0] > 900
+
+
+def test_those_who_hear_of_an_earlier_due_time_wake_for_it(make: Maker) -> None:
+    producer = make()
+    producer.put("q", [NewMessage(delay=8_000)])
+    engines = [make() for _ in range(6)]
+    waiters = [armed(engine, "q") for engine in engines]
+    for engine, waiter in zip(engines, waiters, strict=True):
+        engine.claim("q", ClaimRequest(waiter=waiter))
+    producer.put("q", [NewMessage(delay=3_000)])
+    # Whoever hears of it need not be one of the three who sat first.
+    late = engines[5].claim("q", ClaimRequest(waiter=waiters[5]))
+    assert late.next_wake <= 3_000
+
+
+def test_a_seat_is_free_for_others_when_its_waiter_leaves(make: Maker) -> None:
+    make().put("q", [NewMessage(delay=9_000)])
+    engines = [make() for _ in range(4)]
+    waiters = [armed(engine, "q") for engine in engines]
+    wakes = [
+        engine.claim("q", ClaimRequest(waiter=waiter)).next_wake
+        for engine, waiter in zip(engines, waiters, strict=True)
+    ]
+    assert wakes[3] - wakes[0] > 900
+    waiters[0].close()
+    assert engines[3].claim("q", ClaimRequest(waiter=waiters[3])).next_wake <= 9_000
+
+
+def test_who_waits_costs_the_server_less_than_a_command_a_second(make: Maker, server: servers.Server) -> None:
+    waiters = [armed(make(), "q", topics=("news",)) for _ in range(3)]
+    listening(server, "blpop", 3)
+    listening(server, "xread", 3)
+    server.ask("CONFIG", "RESETSTAT")
+    time.sleep(1.0)
+    assert commands(server) < len(waiters)
+
+
+def test_a_wake_up_takes_one_blocking_command(make: Maker, server: servers.Server) -> None:
+    consumer, producer = make(), make()
+    waiter = armed(consumer, "q")
+    producer.put("q", [NewMessage()])
+    assert waiter.wait(RING)
+    server.ask("CONFIG", "RESETSTAT")
+    for _ in range(50):  # while nobody listens, because the only waiter is awake
+        producer.put("q", [NewMessage()])
+    assert commands(server) == 50
+
+
+def test_whoever_lost_its_connection_hears_again(make: Maker, server: servers.Server) -> None:
+    waiter = armed(make(), "q", topics=("news",))
+    listening(server, "blpop")
+    listening(server, "xread")
+    server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    other = make()
+    other.put("q", [NewMessage()])
+    heard = waiter.wait(RING)
+    other.publish("news", [b"!"])
+    until = time.monotonic() + RING
+    while heard != {"q", "news"} and time.monotonic() < until:
+        heard |= waiter.wait(0.5)
+    assert heard == {"q", "news"}
+
+
+def test_closing_ends_the_threads_that_listen(make: Maker, server: servers.Server) -> None:
+    engine = make()
+    armed(engine, "q", topics=("news",))
+    listening(server, "blpop")
+    listening(server, "xread")
+    engine.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "postroom-waiter"]
+
+
+def test_a_forked_child_works_and_waits_for_itself(make: Maker) -> None:
+    engine = make()
+    mine = armed(engine, "q")
+    pid = os.fork()
+    if pid == 0:
+        waiter = armed(engine, "answers")
+        engine.put("q", [NewMessage(body=b"from the child")])
+        heard = waiter.wait(RING)
+        os._exit(0 if heard == {"answers"} else 1)
+    assert mine.wait(RING) == {"q"}
+    (delivery,) = engine.claim("q", ClaimRequest()).deliveries
+    engine.settle("q", [Settlement(delivery.receipt)])
+    engine.put("answers", [NewMessage()])
+    assert os.waitpid(pid, 0)[1] == 0
