@@ -1,0 +1,438 @@
+"""The engine with two sides: every verb, and which side answers it. See the package for the decisions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Records, Waiter, check_turn
+from postroom.engines.spool import parcels
+from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
+from postroom.engines.spool.debts import Debts
+from postroom.engines.spool.errands import Errands
+from postroom.engines.spool.gate import Gate
+from postroom.engines.spool.line import Line, Side, Switch, quietly
+from postroom.engines.spool.mover import Mover
+from postroom.engines.spool.receipts import Split, bare, bare_settlement, marked, with_waiter
+from postroom.engines.spool.records import SpoolRecords
+from postroom.engines.spool.waiting import SpoolWaiter
+from postroom.engines.spool.watch import Watch
+from postroom.engines.steps.engine import wall_clock
+from postroom.errors import Conflict, EngineUnavailable
+from postroom.limits import MAX_BODY
+from postroom.logs import Log, TopicPage
+from postroom.model import (
+    Accepted,
+    Claimed,
+    Entry,
+    Move,
+    Moved,
+    NewMessage,
+    Outcome,
+    Page,
+    QueueStats,
+    Receipt,
+    Settlement,
+    State,
+    Swept,
+    Turned,
+    Verb,
+)
+from postroom.policy import Policy
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: What is put was checked before it comes to the spool, where held messages are somewhat larger.
+_ANY_SIZE = 2**30
+
+
+class SpoolEngine(Engine):
+    capabilities = Capabilities(durable=True, shared=True, blocking=True)
+
+    def __init__(
+        self,
+        primary: Callable[[], Engine],
+        spool: Engine,
+        *,
+        timeout: int = 2_000,
+        capacity: int = CAPACITY,
+        max_bytes: int = MAX_BYTES,
+        max_body: int = MAX_BODY,
+        uncertain: Callable[[BaseException], bool] = lambda error: True,
+        on_switch: Callable[[Switch], None] | None = None,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        """`primary` connects to Redis, or raises. Its engine and the spool are closed with this one.
+
+        timeout     how long an answer may take (ms) before the spool takes over: `health_check_timeout`
+        capacity    the most messages the spool may hold, and `max_bytes` of their bodies, about
+        uncertain   whether the call that an error of the primary ended may have been done all the same
+        on_switch   called with each switch, from whichever thread notices; must not block
+        """
+        self.max_body = max_body
+        self.on_switch = on_switch
+        self.spool = spool
+        spool.max_body = _ANY_SIZE
+        self._clock = clock
+        self._known: dict[str, QueueInfo] = {}
+        self._waiters: weakref.WeakSet[SpoolWaiter] = weakref.WeakSet()
+        self._line = Line(primary, Errands(timeout / 1_000), uncertain, self._switched)
+        self._debts = Debts()
+        self._mover = Mover(spool, self._is_closing)
+        self._gate = Gate()
+        self._watch = Watch(self._line, self._debts, self._mover, self._gate, self._restore_policies)
+        self._bound = Bound(capacity, max_bytes, lambda: self._watch.fill)
+        self.records: Records = SpoolRecords(self._line)
+        try:
+            self._line.open()
+        except BaseException:
+            spool.close()
+            raise
+        self._watch.ensure()
+        _engines.add(self)
+
+    # --- which side -------------------------------------------------------------------------
+
+    @property
+    def redis_active(self) -> bool:
+        return self._line.active
+
+    def side(self) -> Side:
+        """Which side is active, and what waits here for Redis."""
+        line, bound = self._line, self._bound
+        return Side(line.active, line.since, line.reason, bound.messages, bound.bytes, len(self._debts))
+
+    def _switched(self, switch: Switch) -> None:
+        self._watch.note(switch)
+        if not switch.redis_active:
+            self._debts.recall()
+        for waiter in list(self._waiters):
+            waiter.follow()
+            waiter.ring()  # there may be something on the other side
+        if self.on_switch:
+            self.on_switch(switch)
+
+    def _ask(self, call: Callable[[Engine], T], on_late: Callable[[T], object] | None = None) -> T:
+        self._watch.ensure()
+        return self._line.ask(call, on_late)
+
+    def _is_closing(self) -> bool:
+        return self._watch.is_closed()
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def declare(self, queue: str, policy: Policy) -> None:
+        """While Redis is away: here, and there as soon as it is back."""
+        try:
+            self._ask(lambda primary: primary.declare(queue, policy))
+        except EngineUnavailable:
+            self._debts.declare(queue, policy)
+        known = self._known.get(queue)
+        self._mirror(known._replace(policy=policy) if known else QueueInfo(queue, policy))
+
+    def _mirror(self, info: QueueInfo) -> None:
+        """Have the spool know what a queue promises, for the time when Redis is away."""
+        if self._known.get(info.name) == info:
+            return
+        try:
+            self.spool.declare(info.name, info.policy)
+            if info.paused:
+                self.spool.pause(info.name, info.pause_reason)
+            else:
+                self.spool.resume(info.name)
+            self._known[info.name] = info
+        except (Conflict, EngineUnavailable) as error:  # then it goes by what it knew before
+            log.info("%s", error, extra={"event": "spool.not_mirrored", "queue": info.name})
+
+    def _restore_policies(self, primary: Engine) -> None:
+        """A Redis that came back empty has forgotten what its queues promise."""
+        for name, info in list(self._known.items()):
+            if info.policy != Policy() and not primary.queues([name]):
+                primary.declare(name, info.policy)
+
+    def drop(self, queue: str, *, force: bool = False) -> int:
+        self._ask(lambda primary: None)  # not while Redis is away
+        here = self.spool.stats(queue)
+        rest = here.depth + here.processing + here.dead
+        if rest and not force:
+            raise Conflict(f"{queue}: there are still messages in the spool; wait until they are moved")
+        count = self._line.ask_long(lambda primary: primary.drop(queue, force=force))
+        self.spool.drop(queue, force=True)
+        self._known.pop(queue, None)
+        return count + rest
+
+    def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
+        try:
+            infos = self._ask(lambda primary: primary.queues(names))
+        except EngineUnavailable:
+            return self.spool.queues(names)
+        for info in infos if names else ():
+            self._mirror(info)
+        return infos
+
+    def stats(self, queue: str) -> QueueStats:
+        """Those of the active side; `side` tells how much is in the spool."""
+        try:
+            return self._ask(lambda primary: primary.stats(queue))
+        except EngineUnavailable:
+            return self.spool.stats(queue)
+
+    # --- putting ----------------------------------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        self.check_put(messages)
+        window = self._dedupe_window(queue)
+        remembered = parcels.remembered(messages, window)
+        error: EngineUnavailable | None = None
+        if self._line.active:
+            try:
+                return self._ask(lambda primary: primary.put(queue, remembered))
+            except EngineUnavailable as failed:
+                error = failed
+        with self._gate.entered():
+            if error is not None or not self._line.active:
+                unsure = error is not None and self._line.is_uncertain(error)
+                return self._spool_put(queue, remembered, unsure or parcels.may_be_repeated(messages, window))
+        return self.put(queue, messages)  # Redis came back meanwhile
+
+    def _spool_put(self, queue: str, messages: list[NewMessage], hold: bool) -> Accepted:
+        if any(message.unique_key for message in messages):
+            raise EngineUnavailable(f"Redis is away, and only it can keep a unique_key: {self._line.reason}")
+        self._bound.admit(messages)
+        self._watch.ensure()
+        accepted = self.spool.put(queue, parcels.held(messages, self._clock()) if hold else messages)
+        self._bound.add(messages)
+        if self._line.active:
+            self._watch.hurry()
+        return accepted
+
+    def _dedupe_window(self, queue: str) -> int:
+        info = self._known.get(queue)
+        return info.policy.dedupe_window if info else 0
+
+    # --- deliveries -------------------------------------------------------------------------
+
+    def claim(self, queue: str, request: ClaimRequest) -> Claimed:
+        return self.turn(queue, (), (), request).claimed
+
+    def turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> Turned:
+        """Each receipt goes to the side that gave it; the claim to the active one."""
+        check_turn(queue, settlements, starts, request)
+        settles, begins = Split([each.receipt for each in settlements]), Split(starts)
+        any_near = settles.any_near or begins.any_near
+        far, away = Turned([], [], Claimed([])), False
+        if request or not any_near or settles.any_far or begins.any_far:
+            far, away = self._far_turn(queue, settles.far(settlements), begins.far(starts), request)
+        here = request if away else None
+        near = Turned([], [], far.claimed)
+        if any_near or here:
+            ours = [bare_settlement(each) for each in settles.near(settlements)]
+            near = self._near_turn(queue, ours, list(map(bare, begins.near(starts))), here)
+        return Turned(
+            settles.joined(near.settled, far.settled),
+            begins.joined(near.started, far.started),
+            near.claimed if here else far.claimed,
+        )
+
+    def _far_turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> tuple[Turned, bool]:
+        """The turn in Redis; True: it is away, and what it had to be told is owed."""
+        asked = with_waiter(request, lambda waiter: waiter.far) if request else None
+        try:
+            turned = self._ask(
+                lambda primary: primary.turn(queue, settlements, starts, asked), on_late=self._release
+            )
+        except EngineUnavailable:
+            # A start whose handler never runs must not count as an attempt.
+            releases = [Settlement(receipt, Verb.RELEASE) for receipt in starts]
+            self._owe([*settlements, *releases])
+            return Turned([Outcome.OK] * len(settlements), [Outcome.LOST] * len(starts), Claimed([])), True
+        self._debts.note(settlements)
+        return turned, False
+
+    def _release(self, late: Turned) -> None:
+        """Hand back what a claim brought for which nobody waits any more."""
+        deliveries = late.claimed.deliveries
+        if deliveries:
+            quietly(lambda: self._owe([Settlement(each.receipt, Verb.RELEASE) for each in deliveries]))
+
+    def _owe(self, settlements: Sequence[Settlement]) -> None:
+        self._debts.owe(settlements)
+        if settlements and self._line.active:
+            self._watch.hurry()
+
+    def _near_turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> Turned:
+        asked = with_waiter(request, lambda waiter: waiter.near) if request else None
+        turned = self.spool.turn(queue, settlements, starts, asked)
+        deliveries = [marked(leased) for leased in turned.claimed.deliveries]
+        return turned._replace(claimed=turned.claimed._replace(deliveries=deliveries))
+
+    def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Outcome]:
+        return self.turn(queue, settlements, (), None).settled
+
+    def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
+        """While Redis is away nobody can lose a delivery of it; its lease is renewed on return."""
+        split = Split(receipts)
+        near = self.spool.renew(queue, split.bare(), lease) if split.any_near else []
+        theirs = split.far(receipts)
+        try:
+            ask = theirs or not receipts  # to renew nothing is a call too
+            far = self._ask(lambda primary: primary.renew(queue, theirs, lease)) if ask else []
+        except EngineUnavailable:
+            self._debts.renew(theirs, lease)
+            far = [Outcome.OK] * len(theirs)
+        return split.joined(near, far)
+
+    def extend(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        span: int | None = None,
+        lease: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> list[Outcome]:
+        split = Split(receipts)
+        theirs = split.far(receipts)
+
+        def extend(engine: Engine, receipts: Sequence[Receipt]) -> list[Outcome]:
+            return engine.extend(queue, receipts, span=span, lease=lease, checkpoint=checkpoint)
+
+        far = self._ask(lambda primary: extend(primary, theirs)) if theirs or not receipts else []
+        near = extend(self.spool, split.bare()) if split.any_near else []
+        return split.joined(near, far)
+
+    def sweep(self, queue: str, *, limit: int = 100, triggered_by: str = "scheduler") -> Swept:
+        try:
+            return self._ask(lambda primary: primary.sweep(queue, limit=limit, triggered_by=triggered_by))
+        except EngineUnavailable:
+            return self.spool.sweep(queue, limit=limit, triggered_by=triggered_by)
+
+    def waiter(self, queues: Iterable[str], topics: Iterable[str] = ()) -> Waiter:
+        names, about = frozenset(queues), frozenset(topics)
+        near = self.spool.waiter(names, about)
+        waiter = SpoolWaiter(self._line, near, lambda primary: primary.waiter(names, about))
+        self._waiters.add(waiter)
+        waiter.follow()  # the line may have changed before it was known
+        return waiter
+
+    def ring(self, queues: Iterable[str]) -> None:
+        names = list(queues)
+        self.spool.ring(names)
+        quietly(lambda: self._ask(lambda primary: primary.ring(names)))
+
+    # --- looking and operating: about what is in Redis ---------------------------------------
+
+    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
+        return self._ask(lambda primary: primary.get(queue, ids))
+
+    def find(
+        self,
+        queue: str,
+        state: State,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        group: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Page:
+        return self._ask(
+            lambda primary: primary.find(
+                queue, state, cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
+            )
+        )
+
+    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
+        self.check_moves(moves)
+        return self._ask(lambda primary: primary.move(queue, moves))
+
+    def pause(self, queue: str, reason: str = "") -> None:
+        self._ask(lambda primary: primary.pause(queue, reason))
+        self._pause_here(queue, True, reason)
+
+    def resume(self, queue: str) -> None:
+        self._ask(lambda primary: primary.resume(queue))
+        self._pause_here(queue, False, "")
+
+    def _pause_here(self, queue: str, paused: bool, reason: str) -> None:
+        if info := self._known.get(queue):
+            self._mirror(info._replace(paused=paused, pause_reason=reason))
+
+    def purge(self, queue: str) -> int:
+        """Of both sides: what waits in the spool for Redis waits too."""
+        count = self._line.ask_long(lambda primary: primary.purge(queue))
+        return count + self.spool.purge(queue)
+
+    # --- history, topics --------------------------------------------------------------------
+
+    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
+        return self._ask(lambda primary: primary.log(queue, after=after, limit=limit))
+
+    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
+        self._ask(lambda primary: primary.publish(topic, entries))
+
+    def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
+        return self._ask(lambda primary: primary.read(topic, after=after, limit=limit))
+
+    # --- the end, and forks -----------------------------------------------------------------
+
+    def close(self) -> None:
+        """What Redis is owed is told if it is there; what is in the spool stays there."""
+        if self._line.is_closed:
+            return
+        self._watch.close()
+        if self._debts.pending:
+            quietly(lambda: self._ask(self._debts.pay))
+        if owed := len(self._debts):
+            extra = {"event": "spool.owed", "count": owed}
+            log.warning(
+                "closed while Redis is away: %d settles are lost, the work will be repeated",
+                owed,
+                extra=extra,
+            )
+        self._line.close()
+        self._watch.join()
+        self.spool.close()
+
+    def after_fork_in_child(self) -> None:
+        """Deliveries, waiters and threads belong to the parent."""
+        if self._line.is_closed:
+            return
+        self._bound.forked()
+        self._gate.forked()
+        self._waiters = weakref.WeakSet()
+        self._debts.forget()
+        self._line.forked()
+        self._watch.forked()
+
+
+_engines: weakref.WeakSet[SpoolEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
