@@ -27,7 +27,8 @@ format: setup   ## repair what ruff can repair
 	@.venv/bin/python -m ruff check --fix .
 	@.venv/bin/python -m ruff format .
 
-bench: setup   ## the measurements
+bench:   ## the measurements
+	@bash tools/setup bench
 	@.venv/bin/python -m bench $(ARGS)
 
 clean:   ## remove everything that can be made again

@@ -1,16 +1,22 @@
-"""`python -m bench`: measure, and print one table."""
+"""`python -m bench`: measure, and print a table for each engine."""
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
 import json
+import signal
+import sqlite3
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-from bench import claim, delay, depth, imports, put, report, wake, work
+from bench import claim, delay, depth, disk, imports, peers, put, report, wake, work
 from bench.measure import Case, Result, run
 from bench.stage import ENGINES, Stage
 
@@ -21,77 +27,131 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "wake": wake.cases,
     "delay": delay.cases,
     "depth": depth.cases,
+    "disk": disk.cases,
+    "peers": peers.cases,
     "import": imports.cases,
 }
 
-#: No new round begins that would not end within this (seconds); a run that hangs is ended a while later.
-_FULL, _QUICK = 210, 25
-_HANG = 90
+#: Seconds for an engine: no new round begins that would not end within this.
+_SECONDS = {"memory": 120, "sqlite": 210}
+_QUICK_SECONDS = {"memory": 25, "sqlite": 35}
+#: A run that hangs is interrupted so long after its time, and ended when that does not help.
+_HANG, _LAST_RESORT = 90, 120
 
 _EPILOG = """
 groups:
-  put      put one by one and put_many, through the Python door
+  put      put one by one and put_many, through the Python door; where a put waits for the disk,
+           also by 8 threads at once, and how many times one thread that is
   claim    claim+ack at batch 1, 10 and 100 through the engine contract, as two calls and by turn
   worker   a Worker that drains no-ops, at concurrency 1 and 4, and handlers that wait 1 ms
-  wake     an idle worker: from put to the first line of the handler
+  wake     an idle worker: from put to the first line of the handler; and a consumer in another
+           process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early
-  depth    claim+ack of 100 with 1 k, 100 k and 1 M messages waiting
+  depth    claim+ack beside 1 k and up to 1 M waiting messages
+  disk     what a waiting message takes in the file of a closed room (sqlite)
+  peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
   import   import postroom in a fresh interpreter, whose own start is not counted, and what it loads
+           (memory)
 
 examples:
-  make bench                                     everything, within four minutes
-  make bench ARGS="--quick"                      a rough idea, within half a minute
-  make bench ARGS="--only put,claim --repeats 9"
+  make bench                                     everything, within six minutes
+  make bench ARGS="--quick"                      a rough idea, within a minute
+  make bench ARGS="--engine sqlite --only put,claim --repeats 9"
+  make bench ARGS="--engine sqlite --dir /mnt/ssd"
   python -m bench --json before.json             keep the values of every round
 
-Every round measures each case once, and a figure is the median over the rounds: compare within
-one run, because another run meets another load. The figures are information: the exit code is 0
-whether targets are met or not, and 1 only if a case crashed. Bodies have 200 bytes.
+Every round measures each case once, and a figure is the median over the rounds, with the least
+and the most beside it: compare within one run, because another run meets another load. The figures
+are information: the exit code is 0 whether targets are met or not, and 1 only if a case crashed.
+Bodies have 200 bytes. Files are made in a folder of their own below --dir, about 1 GB for depth,
+and are removed at the end, also after Ctrl-C.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _options(argv)
-    seconds = _QUICK if options.quick else _FULL
-    faulthandler.dump_traceback_later(seconds + _HANG, exit=True)
-    stage = Stage(ENGINES[options.engine], options.quick)
-    cases = [case for name in options.only for case in GROUPS[name](stage)]
-    machine, began = report.machine(), time.monotonic()
-    results = run(cases, options.repeats, seconds, _say)
-    notes = _notes(results)
-    faulthandler.cancel_dump_traceback_later()
-    spent = time.monotonic() - began
-    _print(options, report.machine_line(machine), results, notes, spent)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    # Whoever ends it lets it clean up, also where Ctrl-C was to be ignored, as in the background of a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    options.dir.mkdir(parents=True, exist_ok=True)
+    machine, found = report.machine(), []
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir.resolve()) as folder:
+        for engine in options.engine:
+            found += _measured(options, engine, Path(folder), report.machine_line(machine))
+    if not found:
+        parser.error(f"{', '.join(options.engine)}: there is nothing to measure in {', '.join(options.only)}")
     if options.json:
-        found = report.as_json(results, engine=options.engine, machine=machine, seconds=spent, notes=notes)
-        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return 1 if any(result.crash for result in results) else 0
+        kept = {"argv": sys.argv[1:], "machine": machine, "engines": found}
+        options.json.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 1 if any(figure["crash"] for one in found for figure in one["figures"]) else 0
 
 
-def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+def _measured(options: argparse.Namespace, engine: str, folder: Path, machine: str) -> list[dict[str, Any]]:
+    """Measure one engine and print its table; nothing when no group has a case for it."""
+    seconds = (_QUICK_SECONDS if options.quick else _SECONDS)[engine]
+    with ExitStack() as kept, _watched(seconds):
+        stage = Stage(engine, folder, options.quick, _say, kept)
+        cases = [case for name in options.only for case in GROUPS[name](stage)]
+        if not cases:
+            return []
+        began = time.monotonic()
+        results = run(cases, options.repeats or (2 if options.quick else 5), seconds, _say)
+        notes, spent = _notes(stage, results), time.monotonic() - began
+    rounds = max(len(result.values) for result in results)
+    how = "quick, " if options.quick else ""
+    print(f"Postroom on the {engine} engine: {how}{rounds} rounds in {spent:.0f} s; {machine}\n")
+    print("\n\n".join([report.table(results), *notes]), end="\n\n", flush=True)
+    return [report.as_json(results, engine=engine, seconds=spent, notes=notes)]
+
+
+@contextmanager
+def _watched(seconds: float) -> Iterator[None]:
+    """Interrupt what takes far longer than that, so that it cleans up; end it if that does not help."""
+    main_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        faulthandler.dump_traceback()
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    timer = threading.Timer(seconds + _HANG, interrupt)
+    timer.daemon = True
+    timer.start()
+    faulthandler.dump_traceback_later(seconds + _LAST_RESORT, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        timer.cancel()
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure Postroom on this machine and print one table.",
+        description="Measure Postroom on this machine and print a table for each engine.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", choices=ENGINES, default="memory", help="the engine (default: memory)")
-    parser.add_argument(
-        "--only", type=_groups, default=list(GROUPS), metavar="GROUP,…", help="only these groups, see below"
-    )
-    parser.add_argument("--repeats", type=_positive, metavar="N", help="rounds (default: 5; 2 with --quick)")
-    parser.add_argument("--quick", action="store_true", help="fewer messages: a rough idea in half a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every value to this file")
-    options = parser.parse_args(argv)
-    options.repeats = options.repeats or (2 if options.quick else 5)
-    return options
+    say = parser.add_argument
+    every = f"only these of {', '.join(ENGINES)} (default: all)"
+    say("--engine", type=_some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help=every)
+    groups = "only these groups, see below"
+    say("--only", type=_some_of(GROUPS), default=list(GROUPS), metavar="GROUP,…", help=groups)
+    say("--repeats", type=_positive, metavar="N", help="rounds at most (default: 5; 2 with --quick)")
+    say("--quick", action="store_true", help="fewer messages: a rough idea within a minute")
+    say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
+    say("--json", type=Path, metavar="FILE", help="also write every value to this file")
+    return parser
 
 
-def _groups(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names or not set(names) <= set(GROUPS):
-        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(GROUPS)}")
-    return names
+def _some_of(names: dict[str, Any]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        chosen = [name.strip() for name in text.split(",") if name.strip()]
+        if not chosen or not set(chosen) <= set(names):
+            raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(names)}")
+        return chosen
+
+    return parse
 
 
 def _positive(text: str) -> int:
@@ -104,21 +164,23 @@ def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-def _notes(results: Sequence[Result]) -> list[str]:
+def _notes(stage: Stage, results: Sequence[Result]) -> list[str]:
     crashes = [f"{result.case.name} crashed: {result.crash}" for result in results if result.crash]
-    return [note for result in results if result.values for note in result.case.notes()] + crashes
+    notes = [note for result in results if result.values for note in result.case.notes()]
+    return [*_ground(stage), *notes, *crashes]
 
 
-def _print(
-    options: argparse.Namespace, machine: str, results: Sequence[Result], notes: Sequence[str], spent: float
-) -> None:
-    rounds = max(len(result.values) for result in results)
-    how = "quick, " if options.quick else ""
-    print(f"Postroom on the {options.engine} engine: {how}{rounds} rounds in {spent:.0f} s; {machine}\n")
-    print(report.table(results))
-    for note in notes:
-        print(f"\n{note}")
+def _ground(stage: Stage) -> list[str]:
+    """What the figures of a file depend on besides the machine."""
+    if "{file}" not in stage.kind.url:
+        return []
+    kind = report.file_system(stage.folder)
+    doubt = ", where a commit waits for no disk: use --dir for figures that mean something"
+    return [f"SQLite {sqlite3.sqlite_version}; files on {kind}{doubt if kind in ('tmpfs', 'ramfs') else ''}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped")

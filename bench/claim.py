@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bench.measure import Case, Figure, Target, rate
+from bench.measure import Case, rate
 from bench.stage import Stage, fill
 from postroom.engine import ClaimRequest
 from postroom.model import Settlement
@@ -18,7 +18,7 @@ def cases(stage: Stage) -> list[Case]:
 
 
 def _case(stage: Stage, batch: int, how: str, drain: Drain) -> Case:
-    count = stage.size(20_000 if batch == 1 else 50_000, 5_000)
+    count = min(batch * stage.calls(20_000, 5_000), stage.size(50_000, 5_000))
 
     def trial() -> Sequence[float]:
         with stage.queue() as queue:
@@ -28,19 +28,18 @@ def _case(stage: Stage, batch: int, how: str, drain: Drain) -> Case:
             assert acked == count, f"{acked} of {count} were acked"
             return [speed]
 
-    target = Target(100_000, at_least=True) if batch == 100 else None
     name = f"claim+ack at batch {batch}, {how}"
-    return Case(name, (Figure(name, "/s", target),), trial)
+    return Case(name, (stage.figure(name, "/s"),), trial)
 
 
-def _two_calls(queue: Queue, batch: int) -> None:
+def two_calls(queue: Queue, batch: int) -> None:
     engine, name = queue.room.engine, queue.name
     request = ClaimRequest(n=batch)
     while leased := engine.claim(name, request).deliveries:
         engine.settle(name, [Settlement(one.receipt) for one in leased])
 
 
-def _turns(queue: Queue, batch: int) -> None:
+def turns(queue: Queue, batch: int) -> None:
     engine, name = queue.room.engine, queue.name
     request = ClaimRequest(n=batch)
     leased = engine.claim(name, request).deliveries
@@ -49,4 +48,4 @@ def _turns(queue: Queue, batch: int) -> None:
         leased = engine.turn(name, acks, (), request).claimed.deliveries
 
 
-_WAYS: dict[str, Drain] = {"two calls": _two_calls, "turn": _turns}
+_WAYS: dict[str, Drain] = {"two calls": two_calls, "turn": turns}

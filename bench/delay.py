@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from bench.measure import Case, Figure, Target, percentile, wait_until
+from bench.measure import Case, percentile, wait_until
 from bench.stage import BODY, Stage
 from postroom import Delivery, Worker
 from postroom.queue import Queue
@@ -17,9 +17,9 @@ _LEAD = 0.5
 def cases(stage: Stage) -> list[Case]:
     count, spread = stage.size(2_000, 400), stage.size(5, 1)
     figures = (
-        Figure("delay lateness p50", "ms"),
-        Figure("delay lateness p99", "ms", Target(5)),
-        Figure("delayed messages begun early", "", Target(0), summary=max),
+        stage.figure("delay lateness p50", "ms"),
+        stage.figure("delay lateness p99", "ms"),
+        stage.figure("delayed messages begun early", "", summary=max),
     )
 
     def trial() -> list[float]:

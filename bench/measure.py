@@ -14,7 +14,9 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class Target(NamedTuple):
@@ -47,6 +49,8 @@ class Case:
     trial: Callable[[], Sequence[float]]
     #: What the table cannot say in numbers; asked once, after the last round.
     notes: Callable[[], list[str]] = list
+    #: What takes its time and is needed once, before the first round.
+    prepare: Callable[[], object] = list
 
 
 @dataclass
@@ -62,23 +66,25 @@ class Result:
 
 
 def run(cases: Sequence[Case], repeats: int, seconds: float, say: Callable[[str], None]) -> list[Result]:
-    """Up to `repeats` rounds, fewer when another one would not end within `seconds`.
+    """Up to `repeats` rounds, fewer when another one like the last would not end within `seconds`.
 
     A case that raises is told with its traceback and left out from then on.
     """
     results = [Result(case) for case in cases]
     began = time.monotonic()
-    longest = 0.0
+    for result in results:
+        _guarded(result, result.case.prepare)
+    last = 0.0
     for number in range(1, repeats + 1):
         round_began = time.monotonic()
-        if round_began - began + longest > seconds:
+        if round_began - began + last > seconds:
             say(f"the time is up after {number - 1} of {repeats} rounds")
             break
         for result in results:
             if not result.crash:
                 say(f"round {number} of {repeats}: {result.case.name}")
                 _try(result)
-        longest = max(longest, time.monotonic() - round_began)
+        last = time.monotonic() - round_began
     return results
 
 
@@ -86,14 +92,20 @@ def _try(result: Result) -> None:
     # What other cases keep must not make this one's collections slower: frozen, it is not looked at.
     gc.collect()
     gc.freeze()
-    try:
-        values = result.case.trial()
+    values = _guarded(result, result.case.trial)
+    if values is not None:
         assert len(values) == len(result.case.figures)
+        result.values.append(values)
+
+
+def _guarded(result: Result, work: Callable[[], T]) -> T | None:
+    """What the work gives; None if it crashed."""
+    try:
+        return work()
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         result.crash = f"{type(error).__name__}: {error}"
-    else:
-        result.values.append(values)
+        return None
 
 
 def rate(count: int, work: Callable[[], object]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _suffix(unit: str) -> str:
-    return f" {unit}" if unit in ("ms", "µs", "×") else unit
+    return f" {unit}" if unit in ("ms", "µs", "×", "bytes") else unit
 
 
 def _number(value: float, unit: str) -> str:
@@ -91,8 +90,18 @@ def machine_line(found: dict[str, Any]) -> str:
     return "{cores} cores ({processor}), {python}, {system}, load {load} at the start".format(**found)
 
 
+def file_system(folder: Path) -> str:
+    """Its kind, such as ext4; empty where the system does not tell."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    kinds = {Path(mount.split()[1]): mount.split()[2] for mount in mounts}  # a later mount hides an earlier
+    return next((kinds[place] for place in (folder, *folder.parents) if place in kinds), "")
+
+
 def as_json(results: Sequence[Result], **context: Any) -> dict[str, Any]:
-    """Everything, every value of every round included."""
+    """Everything of one engine, every value of every round included."""
     figures = [
         {
             "name": figure.name,
@@ -106,4 +115,4 @@ def as_json(results: Sequence[Result], **context: Any) -> dict[str, Any]:
         for result in results
         for index, figure in enumerate(result.case.figures)
     ]
-    return {**context, "argv": sys.argv[1:], "figures": figures}
+    return {**context, "figures": figures}

@@ -1,20 +1,38 @@
-"""What a trial stands on: an engine's URL, a queue for it alone, and bodies of 200 bytes."""
+"""What a trial stands on: an engine, a queue for it alone, and bodies of 200 bytes."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import postroom
+from bench.goals import GOALS
+from bench.measure import Figure
 from postroom.model import NewMessage
 from postroom.queue import Queue
+from postroom.room import Room
 
-#: What can be measured: a name and the URL to open. A new engine is one line.
+
+class Kind(NamedTuple):
+    """An engine by its URL, in which {file} stands for a new file in the folder of the run."""
+
+    url: str
+    #: A change waits for the disk, so that fewer of them take as long.
+    durable: bool = False
+    #: Several processes can open it.
+    shared: bool = False
+
+
+#: What can be measured. A new engine is one line here, and its goals in `goals`.
 ENGINES = {
-    "memory": "memory://",
+    "memory": Kind("memory://"),
+    "sqlite": Kind("sqlite:///{file}", durable=True, shared=True),
 }
 
 _FRAME = {"to": "ada@example.org", "subject": "the news of the day", "text": ""}
@@ -23,28 +41,75 @@ BODY = _FRAME | {"text": "x" * (200 - len(json.dumps(_FRAME, separators=(",", ":
 DATA = json.dumps(BODY, separators=(",", ":")).encode()
 
 
-class Stage(NamedTuple):
+def _silent(text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Stage:
     """What to measure on, and whether it should be quick rather than exact."""
 
-    url: str
-    quick: bool
+    engine: str
+    folder: Path
+    quick: bool = False
+    say: Callable[[str], None] = _silent
+    #: What trials share until the last round is over.
+    kept: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def kind(self) -> Kind:
+        return ENGINES[self.engine]
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
+    def calls(self, full: int, quick: int) -> int:
+        """How many calls to make of one message each: a tenth where each of them waits for the disk."""
+        return self.size(full, quick) // (10 if self.kind.durable else 1)
+
+    def figure(self, name: str, unit: str, **options: Any) -> Figure:
+        """A figure with what this engine should reach."""
+        return Figure(name, unit, GOALS[self.engine].get(name), **options)
+
+    @contextmanager
+    def new_folder(self) -> Iterator[Path]:
+        """An empty folder on the disk that is measured, gone afterwards."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield Path(folder)
+
+    @contextmanager
+    def url(self) -> Iterator[str]:
+        """Where an engine opens that nobody has used."""
+        with self.new_folder() as folder:
+            yield self.kind.url.format(file=folder / "room.db")
+
     @contextmanager
     def queue(self) -> Iterator[Queue]:
         """A new queue in a room of its own; both are gone afterwards."""
-        with postroom.open(self.url) as room:
-            queue = room.queue(f"bench-{secrets.token_hex(8)}")
-            try:
-                yield queue
-            finally:
-                queue.drop(force=True)
+        with self.url() as url, queue_at(url) as queue:
+            if self.kind.durable:
+                _warm_up(queue.room)
+            yield queue
 
 
-def fill(queue: Queue, count: int) -> None:
+def _warm_up(room: Room) -> None:
+    """Have the log grow to its full size once: a store that is in use writes over it from then on."""
+    warm = room.queue("warm-up")
+    for _ in range(24):
+        warm.put(b"x" * 2**20)
+    warm.drop(force=True)
+
+
+@contextmanager
+def queue_at(url: str) -> Iterator[Queue]:
+    """A new queue in the room behind this URL."""
+    with postroom.open(url) as room:
+        yield room.queue(f"bench-{secrets.token_hex(8)}")
+
+
+def fill(queue: Queue, count: int, say: Callable[[str], None] = _silent) -> None:
     """Put so many messages, in calls as large as the contract allows."""
-    while count > 0:
-        queue.room.engine.put(queue.name, [NewMessage(body=DATA) for _ in range(min(count, 1_000))])
-        count -= 1_000
+    for done in range(0, count, 1_000):
+        if done and done % 100_000 == 0:
+            say(f"{done:,} of {count:,} are there")
+        queue.room.engine.put(queue.name, [NewMessage(body=DATA) for _ in range(min(count - done, 1_000))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bench.measure import Case, Figure, rate
+from bench.measure import Case, rate
 from bench.stage import Stage, fill
 from postroom import Delivery, Worker
 
@@ -15,9 +15,9 @@ def cases(stage: Stage) -> list[Case]:
 
 
 def _no_ops(stage: Stage, concurrency: int) -> Case:
-    count = stage.size(20_000, 3_000)
+    count = stage.size(10_000 if stage.kind.durable else 20_000, 3_000)
     name = f"Worker drain of no-ops, concurrency {concurrency}"
-    figures = (Figure(name, "/s"),)
+    figures = (stage.figure(name, "/s"),)
     return Case(name, figures, lambda: [_drain(stage, count, concurrency, lambda: None)])
 
 
@@ -31,7 +31,8 @@ def _waiting(stage: Stage) -> Case:
         speed = _drain(stage, count, 4, lambda: time.sleep(0.001))
         return [speed, (time.process_time() - before) / count * 1e6]
 
-    return Case(name, (Figure(name, "/s"), Figure("the same: processor time a message", "µs")), trial)
+    figures = stage.figure(name, "/s"), stage.figure("the same: processor time a message", "µs")
+    return Case(name, figures, trial)
 
 
 def _drain(stage: Stage, count: int, concurrency: int, work: Callable[[], None]) -> float:

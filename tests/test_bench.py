@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.__main__ import GROUPS
+from bench.goals import GOALS
 from bench.measure import Case, Figure, Target, percentile, run
-from bench.report import table
+from bench.report import file_system, table
+from bench.stage import ENGINES, Stage
 
 REPO = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("POSTROOM_")}
@@ -23,29 +27,71 @@ def bench(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_table_has_a_row_for_each_figure(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
-    run = bench("--quick", "--only", "put", "--repeats", "1", "--json", str(found))
+    found, names = tmp_path / "found.json", ["put, one by one", "put_many, 100 a call", "put_many"]
+    run = bench("--engine", "memory", "--quick", "--only", "put", "--repeats", "1", "--json", str(found))
     assert run.returncode == 0, run.stderr
-    machine, empty, *table = run.stdout.splitlines()
+    machine, empty, *table, last = run.stdout.splitlines()
     assert f"CPython {sys.version.split()[0]}" in machine
     assert not empty
+    assert not last
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert rows[0] == ["what", "median", "min..max", "target", "met"]
-    assert [row[0] for row in rows[2:]] == ["put, one by one", "put_many"]
-    assert rows[3][3] == "≥ 100,000/s"
-    assert rows[3][4] in ("yes", "no")
+    assert [row[0] for row in rows[2:]] == names
+    assert rows[4][3] == "≥ 100,000/s"
+    assert rows[4][4] in ("yes", "no")
     assert all(row[1].endswith("/s") for row in rows[2:])
     assert "round 1 of 1: put_many" in run.stderr
-    assert [figure["name"] for figure in json.loads(found.read_text())["figures"]] == [
-        "put, one by one",
-        "put_many",
-    ]
+    (memory,) = json.loads(found.read_text())["engines"]
+    assert memory["engine"] == "memory"
+    assert [figure["name"] for figure in memory["figures"]] == names
+
+
+def test_an_engine_with_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    args = "--engine", "sqlite", "--only", "disk,wake,peers", "--quick", "--repeats", "1"
+    run = bench(*args, "--dir", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "| disk for a waiting message " in run.stdout
+    assert "| other process: claimed p99 " in run.stdout
+    assert "| dequeue+ack: turn ÷ plain SQLite " in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--engine", "memory", "--only", "delay", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=REPO, env=CLEAN, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr
+        assert "round 1 of 5: delay" in run.stderr.readline()
+        assert list(tmp_path.iterdir()) != []
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.read() == "stopped\n"
+    assert run.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_goal_belongs_to_a_figure(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # whoever may be measured beside us
+    stages = [Stage(engine, tmp_path, quick) for quick in (True, False)]
+    cases = [case for stage in stages for group in GROUPS.values() for case in group(stage)]
+    names = [figure.name for case in cases for figure in case.figures]
+    assert set(GOALS[engine]) <= set(names)
+
+
+def test_the_kind_of_file_system_is_known() -> None:
+    assert file_system(Path("/proc/self")) == "proc"
+
+
+def test_what_an_engine_does_not_have_is_said() -> None:
+    run = bench("--engine", "memory", "--only", "disk")
+    assert run.returncode == 2
+    assert "memory: there is nothing to measure in disk" in run.stderr
 
 
 def test_an_unknown_group_is_refused_with_those_there_are() -> None:
     run = bench("--only", "put,clam")
     assert run.returncode == 2
     assert "choose from put, claim, worker" in run.stderr
+    assert "choose from memory, sqlite" in bench("--engine", "oracle").stderr
 
 
 def test_help_teaches() -> None:
@@ -72,6 +118,15 @@ def test_a_case_that_crashes_is_told_and_does_not_stop_the_others(capsys: pytest
         "| good  | 2.00 ms | [1.00..3.00] | ≤ 2 ms | yes |",
         "| worst |       3 |       [1..3] |        |     |",
     ]
+
+
+def test_what_cannot_be_prepared_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    bad = Case("bad", (Figure("bad", "/s"),), lambda: [1.0], prepare=lambda: 1 / 0)
+    (result,) = run([bad], 3, 60, said.append)
+    assert (result.values, said) == ([], [])
+    assert result.crash == "ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_no_round_begins_that_would_not_end_in_time() -> None:
