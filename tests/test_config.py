@@ -68,7 +68,7 @@ def test_without_anything_every_setting_is_the_default() -> None:
     config = load(environ={})
     assert {setting.origin for setting in config.settings.values()} == {"default"}
     assert config.file is None
-    assert config.url == "memory://"
+    assert config.url == "sqlite:///postroom.db"
     assert config.sweep_interval == 5_000
     assert config.sweep_batch == 100
     assert config.max_body == 16 * 2**20
@@ -118,8 +118,8 @@ def test_the_later_layer_wins_and_is_the_origin(
 @pytest.mark.parametrize("name", [name for name in known.TOP_LEVEL if name != "labels"])
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
-        "url": "sqlite:///jobs.db", "backoff": "3^n * 1s", "jitter": "off", "rate": "7/m",
-        "on_expire": "drop", "dead_letter": "dlq_fast",
+        "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
+        "rate": "7/m", "on_expire": "drop", "dead_letter": "dlq_fast",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -305,8 +305,8 @@ BAD_FILES = {
     "max_body = 0": (
         'postroom.toml: max_body: 0 is not a size such as "512KB", "16MB" or a number of bytes'
     ),
-    "url = 5": 'postroom.toml: url: expected a URL such as "memory://"',
-    'url = "hunter2"': 'postroom.toml: url: expected a URL such as "memory://"',
+    "url = 5": 'postroom.toml: url: expected a URL such as "sqlite:///jobs.db"',
+    'url = "hunter2"': 'postroom.toml: url: expected a URL such as "sqlite:///jobs.db"',
     'jitter = "maybe"': "postroom.toml: jitter: 'maybe' is neither true nor false",
     "jitter = 1": "postroom.toml: jitter: 1 is neither true nor false",
     'rate = "fast"': (
