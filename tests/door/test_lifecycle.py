@@ -180,7 +180,7 @@ def test_following_ends_with_its_time(live: Room) -> None:
     happen(live.queue("q"))
     began = time.monotonic()
     assert list(live.lifecycle().follow(timeout=0.1)) == []
-    assert 0.1 <= time.monotonic() - began < 2
+    assert 0.1 <= time.monotonic() - began < 4
 
 
 def test_following_catches_up_without_waiting_in_between(live: Room) -> None:
@@ -189,4 +189,4 @@ def test_following_catches_up_without_waiting_in_between(live: Room) -> None:
     happen(queue, 450)
     began = time.monotonic()
     assert len(list(islice(lifecycle.follow(timeout=20), 450))) == 450
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15

@@ -70,7 +70,7 @@ def test_the_heart_beats_three_times_a_lease(hire: Hire, gate: threading.Event, 
     eventually(lambda: wire.count("renew") == 1)
     began = time.monotonic()
     eventually(lambda: wire.count("renew") == 4)
-    assert 0.4 < time.monotonic() - began < 2
+    assert 0.4 < time.monotonic() - began < 5
 
 
 def leased(room: Room, n: int, lease: int = 30_000) -> list[Delivery]:

@@ -355,7 +355,7 @@ def test_somebody_who_accepts_and_says_nothing() -> None:
         began = time.monotonic()
         error = opening(f"redis://127.0.0.1:{port}?socket_connect_timeout=300ms&socket_timeout=10s")
     assert type(error) is EngineUnavailable
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 8
 
 
 def test_a_wrong_password_or_none() -> None:
