@@ -2,8 +2,7 @@
 
 Sync, thread-safe, fork-aware, batch-first, one queue a call. A call takes at most 1,000 items and
 is all or nothing: when it raises, nothing was changed, and it raises nothing but a PostroomError.
-Spans and instants are milliseconds by the engine's own clock. The promises, each with its tests in
-`postroom.testing.contract`:
+Spans and instants are milliseconds by the engine's own clock. Each promise has its tests in `testing`:
 
  1. Every state change is one atomic step; a crash leaves a message in exactly one state.
  2. `put` is idempotent by id, while the message exists and for its `remember` time afterwards
@@ -230,8 +229,9 @@ class Engine(abc.ABC):
         processing message, is not created again: its result names the one that is there. Due
         after now it is scheduled, with a failure it is dead at once, else it is ready.
 
-        Raises QueueFull when the new ones do not fit into `capacity`, BodyTooLarge, and
-        InvalidInput for an expiry that is not after both now and the due time.
+        Raises QueueFull when the new ones do not fit into `capacity`, BodyTooLarge, InvalidInput for
+        an expiry that is not after both now and the due time, and, where a replica is to have them
+        too, Uncertain: then they are stored here, and the same put again waits for one again.
         """
 
     def put_within(

@@ -60,8 +60,20 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
 
 def _connect(url: str, config: Config) -> Engine:
     parts, module = _module(url)
+    if config.durability == "replicated":
+        parts = _replicated(parts, config)
     primary = functools.partial(module.connect, parts, config.max_body)
     return primary() if config.spool is None else _spooled(primary, module, config)
+
+
+def _replicated(parts: SplitResult, config: Config) -> SplitResult:
+    """The URL of a store that waits for a replica after each put: these are options of it."""
+    if _ENGINES[parts.scheme] != "redis":
+        raise ConfigError('durability: only Redis has replicas; elsewhere it is "stored"')
+    if config.spool and config.replication_timeout >= config.health_check_timeout:
+        raise ConfigError("replication_timeout: must be shorter than health_check_timeout")
+    options = f"&durability=replicated&replication_timeout={config.replication_timeout}ms"
+    return parts._replace(query=parts.query + options)
 
 
 def _spooled(primary: Callable[[], Engine], module: ModuleType, config: Config) -> Engine:

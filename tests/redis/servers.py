@@ -244,7 +244,19 @@ def single(
             yield server
 
 
-# --- Sentinel -----------------------------------------------------------------------------------
+# --- replicas, with and without Sentinel --------------------------------------------------------
+
+
+@contextmanager
+def replicated(replicas: int = 1) -> Iterator[list[Server]]:
+    """A primary and those who follow it, and nobody who would name another."""
+    with _folder() as folder:
+        primary = Server(folder / "data0", {})
+        follow = {"replicaof": f"{HOST} {primary.port}"}
+        made = [primary, *(Server(folder / f"data{n + 1}", follow) for n in range(replicas))]
+        with _running(made):
+            until(lambda: _links_up(primary) == replicas, "the replicas do not follow")
+            yield made
 
 
 class Sentinels(NamedTuple):

@@ -11,7 +11,7 @@ import msgspec
 
 from postroom.engine import Engine, QueueInfo
 from postroom.engines.spool import parcels
-from postroom.errors import Conflict, EngineUnavailable, InvalidInput, QueueFull
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput, QueueFull, Uncertain
 from postroom.ids import new_token
 from postroom.limits import MAX_BATCH
 from postroom.model import Action, Entry, Move, NewMessage, State
@@ -109,8 +109,8 @@ class Mover:
             try:
                 self._declare(primary, info)
                 moved += sum(self._move_state(primary, info, state) for state in _STATES)
-            except (QueueFull, Conflict) as error:
-                # What was accepted waits here until there is room; the others need not.
+            except (QueueFull, Conflict, Uncertain) as error:
+                # What was accepted waits here until there is room, and a replica; the others need not.
                 extra = {"event": "spool.not_moved", "queue": info.name, "error": str(error)}
                 log.warning("%s: cannot be moved yet: %s", info.name, error, extra=extra)
         return moved
