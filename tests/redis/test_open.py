@@ -36,6 +36,19 @@ def test_two_prefixes_do_not_see_each_other(server: servers.Server) -> None:
         assert [info.name for info in one.queues()] == ["emails"]
 
 
+def test_a_room_says_how_full_the_fullest_of_its_servers_is(cluster_setup: servers.Cluster) -> None:
+    fullest = cluster_setup.primaries[1]
+    fullest.ask("CONFIG", "SET", "maxmemory", "50mb")
+    try:
+        with postroom.open(cluster_setup.url(prefix="fullest")) as room:
+            memory = room.stats().memory
+    finally:
+        fullest.ask("CONFIG", "SET", "maxmemory", "0")
+    assert memory
+    assert memory.maxmemory == 50 * 2**20
+    assert 0 < memory.used < memory.maxmemory
+
+
 def test_nobody_listens_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

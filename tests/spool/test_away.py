@@ -12,7 +12,7 @@ import pytest
 from postroom.engine import ClaimRequest
 from postroom.engines.spool import SpoolEngine, Switch, debts
 from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull
-from postroom.model import NewMessage, Outcome, Settlement, State, Verb
+from postroom.model import Memory, NewMessage, Outcome, Settlement, State, Verb
 from postroom.policy import Policy
 from tests.spool.stage import Remote, await_away, await_moved, claim, eventually, ids, left, opened, put
 
@@ -436,6 +436,15 @@ def test_stats_are_those_of_the_active_side(remote: Remote, engine: SpoolEngine)
     remote.answer()
     await_moved(engine)
     assert engine.stats("q").ready == 3
+
+
+def test_nothing_is_known_of_the_memory_of_a_redis_that_is_away(
+    remote: Remote, engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote.engine, "memory", lambda: Memory(5, 10))
+    assert engine.memory() == Memory(5, 10)
+    remote.refuse()
+    assert engine.memory() is None
 
 
 def test_closing_while_redis_is_away_says_what_was_not_told(

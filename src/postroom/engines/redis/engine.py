@@ -23,7 +23,7 @@ from postroom.engine import (
     check_receipts,
     check_turn,
 )
-from postroom.engines.redis import calls, scripts
+from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import SHOWN, entry_of, policy_of, policy_parts, raw_id, utf8
@@ -49,6 +49,7 @@ from postroom.model import (
     Action,
     Claimed,
     Entry,
+    Memory,
     Move,
     Moved,
     NewMessage,
@@ -147,6 +148,11 @@ class RedisEngine(Engine):
             oldest=oldest, next_priority=None if priority < 0 else priority, paused=bool(paused),
             counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
         )  # fmt: skip
+
+    def memory(self) -> Memory | None:
+        """One question to each server that holds data, in a cluster to all primaries."""
+        self._check_open()
+        return max(map(checks.memory, self._client.ask_all("INFO", "memory")), key=_fullness)
 
     # --- the way of a message ---------------------------------------------------------------
 
@@ -409,6 +415,10 @@ class RedisEngine(Engine):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the room is closed")
+
+
+def _fullness(memory: Memory) -> tuple[float, int]:
+    return memory.used / memory.maxmemory if memory.maxmemory else 0.0, memory.used
 
 
 def _entries(queue: str, shown: list[Any]) -> list[Entry]:
