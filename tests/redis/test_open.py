@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 
@@ -63,6 +64,12 @@ def test_a_wrong_password_is_told_and_not_shown() -> None:
         with pytest.raises(ConfigError) as told:
             postroom.open(url)
     assert "wr0ng" not in str(told.value)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="nobody packs such an old Redis for this Python")
+def test_a_server_that_is_too_old_is_refused() -> None:
+    with servers.too_old() as old, pytest.raises(ConfigError, match=r"Redis 6\.2\.5; Postroom needs 7\.0"):
+        postroom.open(old.url())
 
 
 def test_a_server_that_may_evict_messages_is_refused(server: servers.Server) -> None:

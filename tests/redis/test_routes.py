@@ -129,10 +129,14 @@ def test_the_wrong_kind_of_url(
         open_client(server.url(scheme="redis+cluster", path="")).check()
 
 
-def test_a_slot_that_moves_is_followed(cluster_setup: servers.Cluster, open_client: Opener) -> None:
-    client = open_client(cluster_setup.url())
-    key = b"{moving}:n"
-    client.command("DEL", key, key=key)
+def test_a_slot_that_moves_is_followed(open_client: Opener) -> None:
+    """Also by a user who may do no more than it needs."""
+    with servers.cluster(acl=servers.CLUSTER_ACL) as setup:
+        follow_a_slot(setup, open_client(setup.url()))
+
+
+def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
+    key = b"postroom:{moving}:n"
     client.run(COUNT, [key], [1])
     source = cluster_setup.owner(key)
     target = next(each for each in cluster_setup.primaries if each is not source)
