@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
         with postroom.Worker(room, {"q": handle}, concurrency=2):
             for number in range(3):
                 queue.put(number)
-                eventually(lambda number=number: number in seen)
+                eventually(partial(seen.__contains__, number))
                 listening(server, "blpop")
                 proxy.stall()
                 queue.put_many(range(100 * (number + 1), 100 * (number + 1) + 50))
