@@ -49,6 +49,7 @@ class Config:
     max_body        the largest body that can be put
     keeper_ttl      a keeper that is silent for this long loses its lock
     poll_timeout    how long an idle consumer waits before it looks again anyway
+    durability      "replicated": a put returns when a replica has it too, within replication_timeout
     spool           the URL of a spool, which takes puts while the store is away; None: there is none
     health_check_timeout  how long the store may take to answer before the spool takes over
     spool_capacity  how many messages the spool may hold, and spool_bytes how much of bodies
@@ -65,6 +66,8 @@ class Config:
     max_body: int
     keeper_ttl: int
     poll_timeout: int
+    durability: str
+    replication_timeout: int
     spool: str | None = field(repr=False)
     health_check_timeout: int
     spool_capacity: int
@@ -123,6 +126,8 @@ def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> C
         max_body=known.size_in_bytes(settings["max_body"].value),
         keeper_ttl=milliseconds(settings["keeper_ttl"].value),
         poll_timeout=milliseconds(settings["poll_timeout"].value),
+        durability=settings["durability"].value,
+        replication_timeout=milliseconds(settings["replication_timeout"].value),
         spool=settings["spool"].value,
         health_check_timeout=milliseconds(settings["health_check_timeout"].value),
         spool_capacity=settings["spool_capacity"].value,

@@ -2,8 +2,7 @@
 
 Sync, thread-safe, fork-aware, batch-first, one queue a call. A call takes at most 1,000 items and
 is all or nothing: when it raises, nothing was changed, and it raises nothing but a PostroomError.
-Spans and instants are milliseconds by the engine's own clock. The promises, each with its tests in
-`postroom.testing.contract`:
+Spans and instants are milliseconds by the engine's own clock. Each promise has its tests in `testing`:
 
  1. Every state change is one atomic step; a crash leaves a message in exactly one state.
  2. `put` is idempotent by id, while the message exists and for its `remember` time afterwards
@@ -50,6 +49,7 @@ from postroom.model import (
     Action,
     Claimed,
     Entry,
+    Memory,
     Move,
     Moved,
     NewMessage,
@@ -220,6 +220,10 @@ class Engine(abc.ABC):
     def stats(self, queue: str) -> QueueStats:
         """How the queue stands, from counters: never a scan. An unknown queue is all zero."""
 
+    def memory(self) -> Memory | None:
+        """How full the memory of the store is, of several servers the fullest; None: it does not say."""
+        return None
+
     # --- the way of a message ---------------------------------------------------------------
 
     @abc.abstractmethod
@@ -230,8 +234,8 @@ class Engine(abc.ABC):
         processing message, is not created again: its result names the one that is there. Due
         after now it is scheduled, with a failure it is dead at once, else it is ready.
 
-        Raises QueueFull when the new ones do not fit into `capacity`, BodyTooLarge, and
-        InvalidInput for an expiry that is not after both now and the due time.
+        Raises QueueFull when the new ones do not fit into `capacity`, BodyTooLarge, InvalidInput for an
+        expiry that is not after now and the due time; Uncertain: stored, but on no replica, so repeat.
         """
 
     def put_within(
@@ -439,12 +443,8 @@ def check_turn(
         if settlement.verb is Verb.RETRY:
             check_when(settlement.delay, settlement.due)
     if request:
-        check_claim(request)
+        check_between("n", request.n, 0, MAX_BATCH)
+        check_span("lease", request.lease)
 
 
 _VERBS = frozenset(Verb)
-
-
-def check_claim(request: ClaimRequest) -> None:
-    check_between("n", request.n, 0, MAX_BATCH)
-    check_span("lease", request.lease)

@@ -8,6 +8,7 @@
     ├── Refused                   refused
     ├── QueueFull                 queue_full
     ├── PartialPut                partial_put
+    ├── Uncertain                 uncertain
     ├── NotFound                  not_found
     ├── Conflict                  conflict
     ├── LeaseLost                 lease_lost
@@ -94,18 +95,31 @@ class QueueFull(PostroomError):
 
 
 class PartialPut(PostroomError):
-    """Some messages were put and some were refused: repeat `refused`.
+    """Some messages are safely put and some are not: repeat `refused`.
 
     `accepted` holds one put result per message that is safely stored, `refused`
-    the messages that are not; the cause says why.
+    the messages that are not, or not for certain; the cause says why.
     """
 
     code = "partial_put"
 
     def __init__(self, accepted: Sequence[Any], refused: Sequence[Any]) -> None:
-        super().__init__(f"{len(accepted)} messages were put, {len(refused)} were refused: repeat those")
+        super().__init__(f"{len(accepted)} messages are safely put, {len(refused)} are not: repeat those")
         self.accepted = list(accepted)
         self.refused = list(refused)
+
+
+class Uncertain(PostroomError):
+    """The messages are stored, but no replica has confirmed them in time: put them again under their ids.
+
+    That makes no second message. `ids` are those of the messages.
+    """
+
+    code = "uncertain"
+
+    def __init__(self, message: str = "", *, ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.ids = list(ids)
 
 
 class NotFound(PostroomError):

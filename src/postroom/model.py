@@ -414,6 +414,13 @@ COUNTERS = (
 )  # fmt: skip
 
 
+class Memory(NamedTuple):
+    """What a store has used of its memory, in bytes; `maxmemory` None: it has no limit of its own."""
+
+    used: int
+    maxmemory: int | None = None
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
     aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.

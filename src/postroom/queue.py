@@ -12,7 +12,7 @@ from postroom.content import encode
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
 from postroom.duration import Duration, Instant, instant, milliseconds
-from postroom.errors import Conflict, InvalidInput, NotFound, PartialPut, PostroomError
+from postroom.errors import Conflict, InvalidInput, NotFound, PartialPut, PostroomError, Uncertain
 from postroom.limits import check_name
 from postroom.logs import Log
 from postroom.model import Accepted, Action, Entry, Move, Moved, NewMessage, Page, Put, QueueStats, State
@@ -54,7 +54,8 @@ class Queue:
         the transaction there: kept if and only if that commits. Then call `room.ring()`; who waits
         notices without it a quarter of a second later.
         The body may also be a message made by `message`, which has its options already.
-        Raises QueueFull, BodyTooLarge, InvalidInput or Refused (by a hook); then nothing was put.
+        Raises QueueFull, BodyTooLarge, InvalidInput or Refused (by a hook); then nothing was put. With
+        `durability="replicated"` also Uncertain: put it again with the same id, which it names.
         """
         policy = self.room.policy(self.name, declare=connection is None)
         return self._put([self._hooked(_made(body, policy, options))], policy, connection)[0]
@@ -65,8 +66,8 @@ class Queue:
         """Keep many messages, in calls of at most 1,000 messages and 16 MB, each all or nothing.
 
         A body may also be a message made by `message`. Raises PartialPut when a later call was
-        refused after an earlier one had been accepted: repeat its `refused`. With a `connection`, see
-        `put`.
+        refused after an earlier one had been accepted, or when no replica has confirmed a call:
+        repeat its `refused`, which have their ids. With a `connection`, see `put`.
         """
         if options.get("id"):
             raise InvalidInput("put_many: an id is the name of one message; give it to `message`")
@@ -78,7 +79,7 @@ class Queue:
             try:
                 accepted += self._put(call, policy, connection)
             except PostroomError as error:
-                if not accepted:
+                if not accepted and not isinstance(error, Uncertain):
                     raise
                 # As they were before the hooks: those see them again when they are repeated.
                 raise PartialPut(accepted, messages[len(accepted) :]) from error

@@ -19,7 +19,7 @@ from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
 from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
 from postroom.history import Lifecycle
-from postroom.model import Accepted, Claimed, NewMessage, QueueStats, Receipt, Settlement, Turned
+from postroom.model import Accepted, Claimed, Memory, NewMessage, QueueStats, Receipt, Settlement, Turned
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
@@ -60,8 +60,20 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
 
 def _connect(url: str, config: Config) -> Engine:
     parts, module = _module(url)
+    if config.durability == "replicated":
+        parts = _replicated(parts, config)
     primary = functools.partial(module.connect, parts, config.max_body)
     return primary() if config.spool is None else _spooled(primary, module, config)
+
+
+def _replicated(parts: SplitResult, config: Config) -> SplitResult:
+    """The URL of a store that waits for a replica after each put: these are options of it."""
+    if _ENGINES[parts.scheme] != "redis":
+        raise ConfigError('durability: only Redis has replicas; elsewhere it is "stored"')
+    if config.spool and config.replication_timeout >= config.health_check_timeout:
+        raise ConfigError("replication_timeout: must be shorter than health_check_timeout")
+    options = f"&durability=replicated&replication_timeout={config.replication_timeout}ms"
+    return parts._replace(query=parts.query + options)
 
 
 def _spooled(primary: Callable[[], Engine], module: ModuleType, config: Config) -> Engine:
@@ -134,6 +146,8 @@ class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
     #: With a spool: whether the store itself is in use, and how many messages wait in the spool.
     redis_active: bool | None = None
     spooled: int = 0
+    #: How full the memory of the store is, if it has one to fill: see `Engine.memory`.
+    memory: Memory | None = None
 
     @property
     def depth(self) -> int:
@@ -344,18 +358,20 @@ class Room:
 
     def stats(self) -> RoomStats:
         """Every queue, whether the room is shut down, whether the engine answers, and what a spool says."""
-        began, error, queues = time.perf_counter(), "", list[QueueStats]()
+        began, error, queues, memory = time.perf_counter(), "", list[QueueStats](), None
         try:
             queues = [self.engine.stats(info.name) for info in self.engine.queues()]
+            memory = self.engine.memory()
         except PostroomError as raised:
             error = str(raised)
         side = self.engine.side() if hasattr(self.engine, "side") else None
         return RoomStats(
             queues=queues,
             shutdown=self._shutdown,
-            health=Health(not error, _since(began), error),
+            health=Health(not error, (time.perf_counter() - began) * 1_000, error),
             redis_active=side.redis_active if side else None,
             spooled=side.spooled if side else 0,
+            memory=memory,
         )
 
     def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
@@ -430,7 +446,3 @@ class SuspectSlot:
                 return
             self._holder = None
         self._on_free()
-
-
-def _since(began: float) -> float:
-    return (time.perf_counter() - began) * 1_000

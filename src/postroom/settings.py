@@ -86,6 +86,12 @@ def _optional_url(name: str, value: Any) -> str | None:
     return None if value is None else _url(name, value)
 
 
+def _durability(name: str, value: Any) -> str:
+    if value not in ("stored", "replicated"):
+        raise InvalidInput(f'{name}: {value!r} is neither "stored" nor "replicated"')
+    return str(value)
+
+
 def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
@@ -134,6 +140,8 @@ ROOM: dict[str, Callable[[str, Any], Any]] = {
     "max_body": _size,
     "keeper_ttl": _span,
     "poll_timeout": _span,
+    "durability": _durability,
+    "replication_timeout": _span,
     "spool": _optional_url,
     "health_check_timeout": _span,
     "spool_capacity": _positive,
@@ -169,6 +177,8 @@ DEFAULTS: dict[str, Any] = {
     "max_body": "16MB",
     "keeper_ttl": "30s",
     "poll_timeout": "5s",
+    "durability": "stored",
+    "replication_timeout": "1s",
     "spool": None,
     "health_check_timeout": "2s",
     "spool_capacity": 100_000,

@@ -6,13 +6,14 @@ The one who kills looks at nothing but the ledgers, the sizes of files and the k
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import postroom
@@ -20,7 +21,6 @@ from postroom.errors import EngineUnavailable, QueueFull
 from postroom.ids import new_id
 from postroom.model import QueueStats, State
 from postroom.policy import Policy
-from postroom.queue import Queue
 from tests.chaos.ledger import Ledger, Line, read
 from tests.chaos.load import LEASE, POISON_ATTEMPTS, POLICY, QUEUES, Work, body_with
 from tests.chaos.outside import PATIENCE, REPO, url_of
@@ -33,7 +33,15 @@ _LOOK = 0.02
 class Fighter:
     """One process: what it is, what it wrote down, and what was done to it."""
 
-    def __init__(self, folder: Path, url: str, role: str, number: int, argument: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        role: str,
+        number: int,
+        argument: int,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.role = role
         self.name = f"{role}-{number}"
         self.ledger = folder / f"{self.name}.ledger"
@@ -47,7 +55,8 @@ class Fighter:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.chaos.{role}", url, str(self.ledger), str(argument)],
-                cwd=REPO, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=REPO, env={**os.environ, **(environ or {})},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     @property
@@ -102,14 +111,19 @@ class Battle:
         workers: int = 5,
         url: str = "",
         policy: Policy = POLICY,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """About the store at this URL; without one, about a SQLite file in the folder."""
+        """About the store at this URL; without one, about a SQLite file in the folder.
+
+        `environ` is added to the environment of those who fight, and not to that of who looks on.
+        """
         self.folder = folder
         self.store = folder / "store.db"
         self.url = url or url_of(self.store, busy_timeout="1m")
         # Shorter than some stops: who waits for a stopped process hears EngineBusy.
         self._fighters_url = url or url_of(self.store, busy_timeout="2s")
         self._policy = policy
+        self._environ = environ or {}
         self.chance = random.Random(seed)
         self.fighters: list[Fighter] = []
         self.kills = {"worker": 0, "producer": 0, "checkpointer": 0, "poison": 0}
@@ -144,7 +158,8 @@ class Battle:
 
     def _enlist(self, role: str) -> None:
         argument = self.chance.randrange(2, 5) if role == "worker" else self.chance.randrange(2**31)
-        self.fighters.append(Fighter(self.folder, self._fighters_url, role, len(self.fighters), argument))
+        number = len(self.fighters)
+        self.fighters.append(Fighter(self.folder, self._fighters_url, role, number, argument, self._environ))
 
     # ---- violence ---------------------------------------------------------------------------------
 
@@ -226,7 +241,9 @@ class Battle:
         id = new_id()
         self._ledger.note("intend", id, id, time.monotonic(), "-")
         with postroom.open(self.url) as room:
-            self.wait_for(lambda: _slipped_in(room.queue(QUEUES[0]), id))
+            body, put = body_with(id, Work(0.0, poison=True)), room.queue(QUEUES[0]).put
+            poison = functools.partial(put, body, id=id, max_attempts=POISON_ATTEMPTS, priority="high")
+            self.wait_for(lambda: slipped_in(poison))
         self._ledger.note("accepted", id, 0)
 
     # ---- peace ------------------------------------------------------------------------------------
@@ -290,10 +307,10 @@ def holder_of(path: Path) -> int | None:
     return None
 
 
-def _slipped_in(queue: Queue, id: str) -> bool:
-    """Whether the poison is in the queue: while that is full, or the store busy, it has to come again."""
+def slipped_in(put: Callable[[], object]) -> bool:
+    """Whether a message is in its queue: while that is full, or the store busy, it has to come again."""
     try:
-        queue.put(body_with(id, Work(0.0, poison=True)), id=id, max_attempts=POISON_ATTEMPTS, priority="high")
+        put()
     except (QueueFull, EngineUnavailable):
         return False
     return True

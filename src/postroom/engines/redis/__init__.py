@@ -1,7 +1,7 @@
 """Messages in Redis 7.0 or newer, or Valkey: one server, Sentinel or Cluster, with or without TLS.
 
 `redis://localhost:6379/0`; all forms and options are in `urls`. A user of its own needs these permissions
-(for the default prefix), and in a cluster also `+cluster|slots`:
+(for the default prefix), and in a cluster also `+cluster|slots +asking`:
 
     ACL SETUSER app on >secret resetkeys ~postroom:* resetchannels -@all +@read +@write -@dangerous
         +eval +evalsha +time +wait +info +ping +select +client|setname

@@ -8,6 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from postroom.errors import ConfigError, EngineUnavailable
+from postroom.model import Memory
 
 if TYPE_CHECKING:
     from postroom.engines.redis.client import Client
@@ -48,9 +49,19 @@ def check(client: Client) -> Server:
     return servers[0]
 
 
-def _server(answer: bytes) -> Server:
+def memory(answer: bytes) -> Memory:
+    """What the answer to INFO says of it; 0 stands there for no limit."""
+    info = _info(answer)
+    return Memory(int(info["used_memory"]), int(info["maxmemory"]) or None)
+
+
+def _info(answer: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in answer.decode("utf-8", "replace").splitlines())
-    info = {name: value for name, _, value in lines}
+    return {name: value for name, _, value in lines}
+
+
+def _server(answer: bytes) -> Server:
+    info = _info(answer)
     return Server(
         version=info.get("redis_version", ""),
         policy=info.get("maxmemory_policy", ""),

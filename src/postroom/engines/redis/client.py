@@ -52,12 +52,32 @@ class Client:
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
         """What the script returns, run where the first key lives. All keys share one hash tag."""
+        return self._run(self._call, script, keys, args)
+
+    def run_replicated(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]
+    ) -> tuple[Any, int]:
+        """The same, and how many replicas have all that was written until then.
+
+        It waits for one, up to `replication_timeout`, on a connection for those who wait: while a
+        replica is away, other calls do not wait for these.
+        """
+        answer, replicas = self._run(self._call_and_wait, script, keys, args)
+        return answer, replicas
+
+    def _run(
+        self,
+        call: Callable[[bytes, Sequence[Argument]], Any],
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Argument],
+    ) -> Any:
         try:
-            return self._call(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args))
+            return call(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args))
         except theirs.NoScriptError:  # not run then: a new server, or somebody flushed the scripts
             pass
         try:
-            return self._call(keys[0], ("EVAL", script.text, len(keys), *keys, *args))
+            return call(keys[0], ("EVAL", script.text, len(keys), *keys, *args))
         except theirs.NoScriptError as error:
             raise fault(error, self.where) from error
 
@@ -100,6 +120,13 @@ class Client:
     def _call(self, key: bytes | None, args: Sequence[Argument], block: float | None = None) -> Any:
         packed = pack(args)
         return self._translated(lambda route: route.ask(key, packed, block))
+
+    def _call_and_wait(self, key: bytes, args: Sequence[Argument]) -> Any:
+        """Both in one sending. WAIT goes by what its own connection has seen of the server's log."""
+        span, settings = self.settings.replication_timeout, self.settings
+        packed = pack(args) + pack(("WAIT", 1, int(span * 1_000)))
+        block = max(settings.socket_timeout, span + BLOCK_GRACE)
+        return self._translated(lambda route: route.ask(key, packed, block, answers=2))
 
     def _translated(self, ask: Callable[[Route], Any]) -> Any:
         if self._pid != os.getpid():

@@ -23,13 +23,13 @@ from postroom.engine import (
     check_receipts,
     check_turn,
 )
-from postroom.engines.redis import calls, scripts
+from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import SHOWN, entry_of, policy_of, policy_parts, raw_id, utf8
 from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
-from postroom.errors import Closed, EngineUnavailable, InvalidInput
+from postroom.errors import Closed, EngineUnavailable, InvalidInput, Uncertain
 from postroom.limits import (
     MAX_BODY,
     TOPIC_AGE,
@@ -49,6 +49,7 @@ from postroom.model import (
     Action,
     Claimed,
     Entry,
+    Memory,
     Move,
     Moved,
     NewMessage,
@@ -82,6 +83,7 @@ class RedisEngine(Engine):
         """`clock` is for tests: without one the time is the server's."""
         self.max_body = max_body
         self._client = client
+        self._replicated = client.settings.durability == "replicated"
         self._clock = clock
         self._latest = 0
         self._closed = False
@@ -147,18 +149,38 @@ class RedisEngine(Engine):
             counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
         )  # fmt: skip
 
+    def memory(self) -> Memory | None:
+        """One question to each server that holds data, in a cluster to all primaries."""
+        self._check_open()
+        return max(map(checks.memory, self._client.ask_all("INFO", "memory")), key=_fullness)
+
     # --- the way of a message ---------------------------------------------------------------
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
         self.check_put(messages)
         args = calls.put_args(messages)
-        reply = self._step(scripts.PUT, queue, b"", b"", *args)
+        reply, safe = self._put(queue, b"", b"", *args)
         if reply == _UNKNOWN:
             self._register(queue)
-            reply = self._step(scripts.PUT, queue, *_DEFAULT_PARTS, *args)
+            reply, safe = self._put(queue, *_DEFAULT_PARTS, *args)
             with contextlib.suppress(EngineUnavailable):  # it is put, and was listed a moment ago
                 self._register(queue)
+        if not safe:
+            raise Uncertain(
+                f"{queue}: no replica has confirmed {len(messages)} messages in time; they are stored:"
+                " repeat the put with the same ids",
+                ids=[message.id for message in messages],
+            )
         return Accepted(calls.puts_of(messages, reply[2] if len(reply) > 2 else None), reply[1])
+
+    def _put(self, queue: str, *args: calls.Argument) -> tuple[Any, bool]:
+        """The answer of the script, and whether what it wrote is as safe as it has to be."""
+        if not self._replicated:
+            return self._step(scripts.PUT, queue, *args), True
+        keys, sleepers = self._names.queue(queue), self._ringing.sleepers(queue)
+        reply, replicas = self._client.run_replicated(scripts.PUT, keys, (self._now(), sleepers, *args))
+        self._tell(queue, sleepers, reply)
+        return reply, replicas > 0
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         return self.turn(queue, (), (), request).claimed
@@ -318,9 +340,12 @@ class RedisEngine(Engine):
         """The same for a script that may ring, as the first thing that it returns says."""
         keys, sleepers = self._names.queue(queue), self._ringing.sleepers(queue)
         reply = self._client.run(script, keys, (self._now(), sleepers, *args))
+        self._tell(queue, sleepers, reply)
+        return reply
+
+    def _tell(self, queue: str, sleepers: int, reply: Any) -> None:
         if sleepers and reply is not None and reply != _UNKNOWN:
             self._ringing.tell(queue, reply if isinstance(reply, int) else reply[0], sleepers)
-        return reply
 
     # --- waiting, history, topics -----------------------------------------------------------
 
@@ -390,6 +415,10 @@ class RedisEngine(Engine):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the room is closed")
+
+
+def _fullness(memory: Memory) -> tuple[float, int]:
+    return memory.used / memory.maxmemory if memory.maxmemory else 0.0, memory.used
 
 
 def _entries(queue: str, shown: list[Any]) -> list[Entry]:

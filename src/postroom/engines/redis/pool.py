@@ -71,7 +71,7 @@ class Link:
             sock.settimeout(seconds)
 
     def ask(self, packed: bytes, *, answers: int = 1) -> Any:
-        """Send and read the answer; of several the last, as after ASKING."""
+        """Send and read the answer; of several commands in one, the list of their answers."""
         connection = self._connection
         try:
             connection.send_packed_command([packed], check_health=False)
@@ -81,9 +81,7 @@ class Link:
                 raise NotSent(str(error)) from error
             raise
         try:
-            for _ in range(answers - 1):
-                connection.read_response()
-            answer = connection.read_response()
+            answer = connection.read_response() if answers == 1 else self._read_all(answers)
         except theirs.ResponseError as error:  # an answer too: the connection is as good as before
             raise _classified(error) from None
         except REPLIES:
@@ -97,6 +95,18 @@ class Link:
             raise
         self.used_at = time.monotonic()
         return answer
+
+    def _read_all(self, count: int) -> list[Any]:
+        """So many answers. An error among them is raised when all are read: none may be left over."""
+        found, failed = [], None
+        for _ in range(count):
+            try:
+                found.append(self._connection.read_response())
+            except theirs.ResponseError as error:
+                failed = failed or error
+        if failed:
+            raise failed
+        return found
 
     def is_usable(self, health_check_interval: float) -> bool:
         """Whether a command may be sent: nobody closed it, and after a long rest it still answers."""

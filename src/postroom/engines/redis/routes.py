@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from postroom.engines.redis.faults import NotSent
+from postroom.engines.redis.faults import NoReply, NotSent
 from postroom.engines.redis.pool import Connection, Link, Pool
 from postroom.engines.redis.urls import Node, Settings, Tls
 from postroom.errors import ConfigError
@@ -54,8 +54,11 @@ def pack(args: Sequence[Argument]) -> bytes:
 class Route(Protocol):
     """Sends packed commands to where their key lives. Raises errors of redis, Closed and EngineBusy."""
 
-    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
-        """The answer. `block`: it may take this long (seconds), on a connection of its own."""
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
+        """The answer; of several commands in one, the list of their answers.
+
+        `block`: it may take this long (seconds), on a connection of its own.
+        """
 
     def ask_all(self, packed: bytes) -> list[Any]:
         """The answers of all servers that hold data."""
@@ -141,6 +144,9 @@ class Server:
             return self._ask(pool, packed, block, answers)
         except NotSent:  # the other side went away at the very moment of sending
             return self._ask(pool, packed, block, answers)
+        except NoReply:
+            self.drop()  # a connection that carries nothing is seldom the only one
+            raise
 
     @staticmethod
     def _ask(pool: Pool, packed: bytes, block: float | None, answers: int) -> Any:
@@ -169,8 +175,8 @@ class SingleRoute:
         node = settings.nodes[0] if settings.nodes else None
         self._server = Server(settings, lambda: node, settings.where)
 
-    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
-        return self._server.ask(packed, block)
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
+        return self._server.ask(packed, block, answers)
 
     def ask_all(self, packed: bytes) -> list[Any]:
         return [self._server.ask(packed)]
@@ -190,9 +196,9 @@ class SentinelRoute:
         self._sentinels = list(settings.nodes)
         self._server = Server(settings, self._primary, settings.where)
 
-    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         try:
-            return self._server.ask(packed, block)
+            return self._server.ask(packed, block, answers)
         except (*_LOST, theirs.ReadOnlyError):
             self._server.drop()  # somebody else may be the primary now
             raise
@@ -259,14 +265,15 @@ class ClusterRoute:
         self._closed = False
         self._lock = threading.Lock()
 
-    def ask(self, key: bytes | None, packed: bytes, block: float | None = None) -> Any:
+    def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         slot = None if key is None else key_slot(key)
         node, asking = self._owner(slot), False
         for _ in range(_MAX_REDIRECTS):
             try:
-                if asking:
-                    return self._server(node).ask(_ASKING + packed, block, answers=2)
-                return self._server(node).ask(packed, block)
+                if not asking:
+                    return self._server(node).ask(packed, block, answers)
+                _, *found = self._server(node).ask(_ASKING + packed, block, answers + 1)
+                return found if answers > 1 else found[0]
             except theirs.MovedError as moved:
                 node, asking = _redirected(moved, node), False
                 self._owners[moved.slot_id] = node

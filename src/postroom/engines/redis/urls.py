@@ -75,6 +75,8 @@ class Settings:
     retry_on_timeout: bool = False
     max_connections: int = 10
     client_name: str | None = None
+    durability: str = "stored"
+    replication_timeout: float = 1.0
 
     @property
     def where(self) -> str:
@@ -229,6 +231,12 @@ def _cert_reqs(name: str, text: str) -> str:
     return text
 
 
+def _durability(name: str, text: str) -> str:
+    if text not in ("stored", "replicated"):
+        raise ConfigError(f"url: {name} is stored or replicated, not {text!r:.80}")
+    return text
+
+
 def _secret(name: str, text: str) -> str:
     return text
 
@@ -244,6 +252,8 @@ OPTIONS: dict[str, Callable[[str, str], Any]] = {
     "retry_on_timeout": _yes,  # connect once more; what may have been sent is never repeated
     "max_connections": _count(1, 10_000),  # for calls; those who wait for messages have their own
     "client_name": _client_name,
+    "durability": _durability,  # replicated: a put returns when a replica has it too
+    "replication_timeout": _timeout,  # how long that may take; then the put is Uncertain
     "sentinel_username": _secret,
     "sentinel_password": _secret,
     "ssl": _yes,  # the same as rediss://

@@ -4,9 +4,9 @@
 is open, `errands` bounds every call over it, `debts` keeps what Redis is still to be told, `mover` empties
 the spool, `watch` is the thread that looks for the return. The decisions (why: docs/decisions/0006):
 
-- **Away** is an EngineUnavailable, or no answer within `timeout`. QueueFull, InvalidInput, Conflict and
-  ConfigError are answers, and go to the caller. A server of the wrong kind is away until it is put right,
-  except at the start, where it is the ConfigError it is without a spool.
+- **Away** is an EngineUnavailable, or no answer within `timeout`. QueueFull, InvalidInput, Conflict,
+  Uncertain and ConfigError are answers, and go to the caller. A server of the wrong kind is away until
+  it is put right, except at the start, where it is the ConfigError it is without a spool.
 - **What Redis may hold already is only moved**: a put without an answer, and a put that its producer may be
   repeating (`remember` or a `dedupe_window`). It is *held*: kept in the spool, not claimable. All other
   puts are worked on here. A unique key cannot be promised here: EngineUnavailable.

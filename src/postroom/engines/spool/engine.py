@@ -28,6 +28,7 @@ from postroom.model import (
     Accepted,
     Claimed,
     Entry,
+    Memory,
     Move,
     Moved,
     NewMessage,
@@ -180,6 +181,13 @@ class SpoolEngine(Engine):
             return self._ask(lambda primary: primary.stats(queue))
         except EngineUnavailable:
             return self.spool.stats(queue)
+
+    def memory(self) -> Memory | None:
+        """That of Redis; nothing is known of it while it is away."""
+        try:
+            return self._ask(lambda primary: primary.memory())
+        except EngineUnavailable:
+            return None
 
     # --- putting ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import msgspec
 
 from postroom.engine import Engine, QueueInfo
 from postroom.engines.spool import parcels
-from postroom.errors import Conflict, EngineUnavailable, InvalidInput, QueueFull
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput, QueueFull, Uncertain
 from postroom.ids import new_token
 from postroom.limits import MAX_BATCH
 from postroom.model import Action, Entry, Move, NewMessage, State
@@ -109,8 +109,8 @@ class Mover:
             try:
                 self._declare(primary, info)
                 moved += sum(self._move_state(primary, info, state) for state in _STATES)
-            except (QueueFull, Conflict) as error:
-                # What was accepted waits here until there is room; the others need not.
+            except (QueueFull, Conflict, Uncertain) as error:
+                # What was accepted waits here until there is room, and a replica; the others need not.
                 extra = {"event": "spool.not_moved", "queue": info.name, "error": str(error)}
                 log.warning("%s: cannot be moved yet: %s", info.name, error, extra=extra)
         return moved
@@ -134,10 +134,24 @@ class Mover:
         return moved
 
     def _move_page(self, primary: Engine, info: QueueInfo, entries: list[Entry]) -> int:
+        """In one call if there is room for all; else in smaller ones, until there is none for one.
+
+        Those who put one by one would otherwise never leave room for many at once.
+        """
         entries = self._parked(info.name, [entry for entry in entries if entry.id not in self._refused])
-        if not entries:
-            return 0
         pairs = [(entry, message) for entry in entries if (message := self._restored(entry, info))]
+        moved, size = 0, len(pairs)
+        while moved < len(pairs):
+            try:
+                self._move_pairs(primary, info, pairs[moved : moved + size])
+                moved += size
+            except QueueFull:
+                if size == 1:
+                    raise
+                size //= 2
+        return min(moved, len(pairs))
+
+    def _move_pairs(self, primary: Engine, info: QueueInfo, pairs: list[tuple[Entry, NewMessage]]) -> None:
         try:
             with _there():
                 primary.put(info.name, [message for _, message in pairs])
@@ -146,7 +160,6 @@ class Mover:
             done = [entry for entry, message in pairs if self._put_alone(primary, info, message)]
         removal = Action.DISCARD if done and done[0].state is State.DEAD else Action.CANCEL
         self._spool.move(info.name, [Move(id=entry.id, action=removal) for entry in done])
-        return len(done)
 
     def _parked(self, queue: str, entries: list[Entry]) -> list[Entry]:
         """Those of them that nobody here can claim any more."""

@@ -174,6 +174,10 @@ class StatsContract(ContractBase):
         assert not any(stats.counters.values())
         assert stats == QueueStats(queue=self.queue, counters=stats.counters)
 
+    def test_memory_is_told_in_bytes_or_not_at_all(self) -> None:
+        memory = self.engine.memory()
+        assert memory is None or (memory.used > 0 and (memory.maxmemory is None or memory.maxmemory > 0))
+
     def test_stats_count_every_state(self) -> None:
         self.put_dead()
         self.put_and_take()
