@@ -30,7 +30,8 @@ MAX_FUNCTION_LINES = 50
 WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
 DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
+    "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
+    "settings",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
 
@@ -62,7 +63,8 @@ ALLOWED: dict[str, set[str]] = {
     "history": DOMAIN,
     "rotation": DOMAIN,
     "search": DOMAIN,
-    "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
+    "audit": DOMAIN,
+    "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     # the loops
     "keeper": ROOM_LEVEL,

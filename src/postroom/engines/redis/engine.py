@@ -284,7 +284,7 @@ class RedisEngine(Engine):
         check_limit(limit)
         check_after(after)
         found = self._run(scripts.GROUPS, queue, after, limit) or []
-        return [Group(name.decode(), *numbers, id.hex()) for name, *numbers, id in found]
+        return [Group(name.decode(), count, first, last, id.hex()) for name, count, first, last, id in found]
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

@@ -399,7 +399,7 @@ class SqliteState(QueueState):
 
     def groups(self, after: str, limit: int) -> list[Group]:
         rows = self._db.execute(SQL["groups"], {"queue": self.key, "after": after, "limit": limit}).fetchall()
-        return [Group(*numbers, sample.hex()) for *numbers, sample in rows]
+        return [Group(name, count, first, last, id.hex()) for name, count, first, last, id in rows]
 
     def _page(self, statement: str, wanted: dict[str, Any]) -> list[tuple[int, str]]:
         return [(key, id.hex()) for key, id in self._db.execute(SQL[statement], wanted).fetchall()]
