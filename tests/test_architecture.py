@@ -33,7 +33,7 @@ ROOM_LEVEL = DOMAIN | {
     "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
     "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "deadletters", "keeper", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -66,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "audit": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
+    "deadletters": ROOM_LEVEL,
     # the loops
     "keeper": ROOM_LEVEL,
     "worker": ROOM_LEVEL | {"keeper"},

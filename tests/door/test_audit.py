@@ -116,7 +116,12 @@ def test_the_audit_can_be_followed(live: Room) -> None:
 
     thread = threading.Thread(target=follow)
     thread.start()
-    eventually(lambda: live.queue("emails").resume() or "resume" in seen)
+
+    def was_seen() -> bool:
+        live.queue("emails").resume()
+        return "resume" in seen
+
+    eventually(was_seen)
     live.queue("emails").drop()
     thread.join(60)
     assert not thread.is_alive()
