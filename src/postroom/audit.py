@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -115,13 +116,13 @@ def follow(engine: Engine, after: str | None = None, timeout: float | None = Non
                 waiter.wait(min(left, _NET))
 
 
-def newest(engine: Engine, count: int) -> list[Act]:
-    """The last `count` acts, oldest first; the topic keeps 10,000, so this is bounded."""
-    kept: list[Act] = []
+def newest(engine: Engine, count: int, queue: str | None = None) -> Acts:
+    """The last `count` acts, oldest first, of all queues or of one; bounded by what the topic keeps."""
+    kept: deque[Act] = deque(maxlen=count)
     cursor = ""
     while True:
         page = read(engine, cursor, 1_000)
-        kept = (kept + page.acts)[-count:] if count else []
+        kept += (act for act in page.acts if queue in (None, act.queue))
         cursor = page.cursor
         if not page.acts:
-            return kept
+            return Acts(list(kept), cursor)

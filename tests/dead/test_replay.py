@@ -206,7 +206,7 @@ def test_a_held_unique_key_is_a_refusal(room: Room, dead: DeadLetters, to: str |
     holder = room.queue(to or "chat_events").put("c", unique_key="user:4").id
     result = dead.replay(EVERYTHING, to=to)
     assert (result.done, result.refused) == (1, 1)
-    assert result.refusals == [(id, f"message {holder} holds its unique_key")]
+    assert result.refusals == [(id, f"message {holder} holds its unique_key", False)]
     assert dead.get(free).replayed_as
     assert not dead.get(id).replayed_as
 
@@ -215,7 +215,7 @@ def test_an_id_that_is_not_there_is_told(room: Room, dead: DeadLetters) -> None:
     (id,) = bury(room, "chat_events", "a")
     result = dead.replay([id, "0" * 32, id])
     assert (result.done, result.refused) == (1, 1)
-    assert result.refusals == [("0" * 32, "there is no such dead letter")]
+    assert result.refusals == [("0" * 32, "there is no such dead letter", True)]
 
 
 @pytest.mark.parametrize("chosen", ["an id", None, ["x"] * 1_001])

@@ -137,8 +137,12 @@ def test_the_newest_acts(room: Room) -> None:
     queue = room.queue("emails")
     for number in range(5):
         queue.pause(str(number))
-    assert [act.info["reason"] for act in audit.newest(room.engine, 2)] == ["3", "4"]
-    assert audit.newest(room.engine, 0) == []
+    room.queue("other").pause("other")
+    newest = audit.newest(room.engine, 2, "emails")
+    assert [act.info["reason"] for act in newest.acts] == ["3", "4"]
+    assert audit.read(room.engine, newest.cursor).acts == []
+    assert [act.queue for act in audit.newest(room.engine, 2).acts] == ["emails", "other"]
+    assert audit.newest(room.engine, 0).acts == []
 
 
 def test_what_others_publish_there_does_not_break_the_reader(room: Room) -> None:

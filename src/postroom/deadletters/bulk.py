@@ -36,10 +36,11 @@ class Progress(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A letter with which nothing was done, and why."""
+    """A letter with which nothing was done, and why; `missing`: there is none of this id."""
 
     id: str
     reason: str
+    missing: bool = False
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -67,10 +68,10 @@ class Result(msgspec.Struct, kw_only=True):
         if len(self.ids) < _KEPT:
             self.ids.append(id)
 
-    def refuse(self, id: str, reason: str) -> None:
+    def refuse(self, id: str, reason: str, *, missing: bool = False) -> None:
         self.refused += 1
         if len(self.refusals) < _KEPT:
-            self.refusals.append(Refusal(id, reason))
+            self.refusals.append(Refusal(id, reason, missing))
 
     def as_dict(self) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(self)
@@ -168,7 +169,7 @@ def _do(batch: Batch, work: Work, result: Result) -> None:
     result.scanned += batch.scanned
     result.matched += len(batch.letters)
     for id in batch.missing:
-        result.refuse(id, "there is no such dead letter")
+        result.refuse(id, "there is no such dead letter", missing=True)
     if batch.letters:
         work(batch, result)
 

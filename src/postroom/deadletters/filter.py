@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from postroom.errors import InvalidInput
 from postroom.limits import check_between
 
 _MOST_CONDITIONS = 20
+_PAYLOAD = "payload."
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,27 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             check_between("attempts", self.attempts, 0, 1_000)
         if len(self.where) > _MOST_CONDITIONS:
             raise InvalidInput(f"where: at most {_MOST_CONDITIONS} conditions")
+
+    @classmethod
+    def parse(cls, conditions: Sequence[str]) -> Filter:
+        """The filter that texts such as "class=timeout" and "payload.user.id=42" stand for.
+
+        Names are kind, error, class, group, task, older, newer, attempts, replayed and payload.FIELD.
+        """
+        fields: dict[str, Any] = {}
+        where: dict[str, str] = {}
+        for text in conditions:
+            name, equals, value = text.partition("=")
+            if not equals or not value:
+                raise InvalidInput(f"condition: {text!r} is not NAME=VALUE")
+            if name.startswith(_PAYLOAD):
+                where[name.removeprefix(_PAYLOAD)] = value
+            elif name not in _NAMES:
+                raise InvalidInput(f"condition: {name!r} is not one of {', '.join(_NAMES)}, {_PAYLOAD}FIELD")
+            else:
+                field, read = _NAMES[name]
+                fields[field] = read(name, value)
+        return cls(**fields, where=where)
 
     def as_dict(self) -> dict[str, Any]:
         """The conditions that are given, for the audit and for people."""
@@ -90,6 +112,36 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def _fields_fit(self, letter: DeadLetter) -> bool:
         payload = _payload(letter)
         return all(_text(_field(payload, path)) == wanted for path, wanted in self.where.items())
+
+
+def _text_of(name: str, value: str) -> str:
+    return value
+
+
+def _whole(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()):
+        raise InvalidInput(f"{name}: {value!r} is not a whole number")
+    return int(value)
+
+
+def _yes_or_no(name: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise InvalidInput(f"{name}: {value!r} is neither yes nor no")
+    return value == "yes"
+
+
+#: The conditions as people write them: the field that each is about, and how its value is read.
+_NAMES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "kind": ("kind", _text_of),
+    "error": ("error", _text_of),
+    "class": ("classification", _text_of),
+    "group": ("group", _text_of),
+    "task": ("task", _text_of),
+    "older": ("older", _text_of),
+    "newer": ("newer", _text_of),
+    "attempts": ("attempts", _whole),
+    "replayed": ("replayed", _yes_or_no),
+}
 
 
 def _classification(value: str) -> Classification:

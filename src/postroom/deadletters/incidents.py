@@ -62,6 +62,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     #: A letter died after the resolution.
     reopened: bool = False
 
+    def as_dict(self) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(self)
+        return shown
+
     def beside(self, last: int) -> Incident:
         """The incident as it stands when the newest letter of the group died at `last`."""
         if self.status is not Status.RESOLVED or last <= self.seen:

@@ -102,6 +102,14 @@ class DeadLetters:
             return None
         return known.beside(grouping.newest(self.room.engine, self.queues, name) or 0)
 
+    def incidents(self) -> list[Incident]:
+        """The incident log: everything that is known about any group, at most 1,000 of them."""
+        engine = self.room.engine
+        lasts: dict[str, int] = {}
+        for group in (each for queue in self.queues for each in grouping.pages(engine, queue)):
+            lasts[group.fingerprint] = max(group.last, lasts.get(group.fingerprint, 0))
+        return [known.beside(lasts.get(known.group, 0)) for known in incidents.every(engine, limit=1_000)]
+
     def group_name(self, name: str) -> str:
         """The group that begins like this; a name that fits none, or only itself, stays."""
         found = {
@@ -187,18 +195,23 @@ class DeadLetters:
         lines: Iterable[bytes],
         *,
         to: str | None = None,
+        dry_run: bool = False,
         on_progress: Callable[[int], object] | None = None,
     ) -> Imported:
         """Make dead letters of exported lines, in their own queues or in one; those that are here stay.
 
         Their groups are the same; their times are new, and the history of their attempts stays in the
-        file. Raises InvalidInput for a line that is no letter; those before it may be here by then.
+        file. Raises InvalidInput for a line that is no letter; those before it may be here by then. A
+        dry run only reads.
         """
 
         def put(queue: str, messages: list[NewMessage]) -> Accepted:
+            if dry_run:
+                return Accepted([], 0)
             self.room.policy(queue)
             return self.room.engine.put(queue, messages)
 
         imported = transfer.bring_in(lines, put, to, on_progress)
-        audit.note(self.room.engine, "import", to or "", imported.created, read=imported.read)
+        if not dry_run:
+            audit.note(self.room.engine, "import", to or "", imported.created, read=imported.read)
         return imported
