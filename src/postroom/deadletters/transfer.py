@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from postroom.deadletters.finding import Step
+from postroom.deadletters.bulk import Batch
 from postroom.deadletters.letter import DeadLetter
 from postroom.draft import calls
 from postroom.errors import InvalidInput
@@ -84,16 +84,16 @@ def _body(body: bytes) -> tuple[str, bool]:
 
 
 def export(
-    steps: Iterable[Step],
+    batches: Iterable[Batch],
     write: Callable[[bytes], object],
     on_progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write a line for each letter, page by page; how many."""
     count = 0
-    for step in steps:
-        for letter in step.letters:
+    for batch in batches:
+        for letter in batch.letters:
             write(line_of(letter) + b"\n")
-        count += len(step.letters)
+        count += len(batch.letters)
         if on_progress:
             on_progress(count)
     return count

@@ -187,8 +187,7 @@ class DeadLetters:
         on_progress: Callable[[int], object] | None = None,
     ) -> int:
         """Write a line of JSON for each letter that matches, such as with `file.write`; how many."""
-        steps = Scan(self.room.engine, self.queues, self._exact(filter)).steps()
-        return transfer.export(steps, write, on_progress)
+        return transfer.export(self._choice(filter).batches(), write, on_progress)
 
     def bring_in(
         self,

@@ -130,11 +130,16 @@ class GroupsContract(ContractBase):
         self.put(failure=failure, correlation_id="task-2")
         assert self.found(State.DEAD, group="a", correlation_id="task-1") == [wanted]
 
-    def test_a_fingerprint_is_cut_and_cleaned_alike(self) -> None:
-        self.die("x\0y" + "z" * 100)
+    @pytest.mark.parametrize(
+        ("given", "kept"), [("x\0y" + "z" * 100, "xy" + "z" * 61), ("☃" * 64, "☃" * 21), ("\ud800", "?")]
+    )
+    def test_a_fingerprint_is_cut_and_cleaned_alike(self, given: str, kept: str) -> None:
+        id = self.die(given)
         (group,) = self.groups()
-        assert group.fingerprint == "xy" + "z" * 61
-        assert self.found(State.DEAD, group=group.fingerprint) == [group.sample]
+        assert group.fingerprint == kept
+        assert self.found(State.DEAD, group=kept) == [id]
+        self.move(id, Action.DISCARD)
+        assert self.groups() == []
 
     def test_many_letters_are_counted(self) -> None:
         for _ in range(3):
