@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,23 @@ def test_two_who_note_at_once_both_succeed(room: Room, dead: DeadLetters) -> Non
     incident = dead.incident("slow")
     assert incident is not None
     assert sorted(change.what["note"] for change in incident.changes) == ["0", "1", "2", "3"]
+
+
+def test_a_note_that_comes_in_between_is_not_lost(
+    room: Room, dead: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(room, "chat_events", 1, failure=SLOW)
+    records, put = room.engine.records, room.engine.records.put
+
+    def late(*args: Any, **options: Any) -> int | None:
+        monkeypatch.setattr(records, "put", put)
+        dead.note("slow", "first")
+        return put(*args, **options)
+
+    monkeypatch.setattr(records, "put", late)
+    incident = dead.note("slow", "second")
+    assert [change.what["note"] for change in incident.changes] == ["first", "second"]
+    assert dead.incident("slow") == incident
 
 
 def test_a_long_story_is_cut_to_what_a_record_holds(room: Room, dead: DeadLetters) -> None:
