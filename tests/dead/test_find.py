@@ -64,6 +64,7 @@ def test_what_was_replayed_can_be_left_out(room: Room, dead: DeadLetters) -> Non
 def test_celery_arguments_are_searched_by_keyword(room: Room, dead: DeadLetters) -> None:
     (id,) = bury(room, "jobs", [[1], {"invoice": 7}, {}], headers={"task": "pay", "id": "t-1"})
     assert found(dead, where={"invoice": "7"}) == {id}
+    assert found(dead, where={"kwargs.invoice": "7", "args.0": "1"}) == {id}
     assert found(dead, kind="pay") == {id}
 
 

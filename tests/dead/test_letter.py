@@ -135,9 +135,28 @@ def message(body: bytes, **fields: Any) -> Message:
     return Message(id=NewMessage().id, queue="q", body=body, put_at=1, due=1, **fields)
 
 
+BODY = b'[[1], {"invoice": 7}, {"chain": null}]'
+
+
 def test_the_call_of_a_celery_task() -> None:
-    call = call_of(message(b'[[1], {"invoice": 7}, {"chain": null}]', headers=CELERY))
+    call = call_of(message(BODY, headers=CELERY))
     assert call == ("task-9", "shop.pay", [1], {"invoice": 7}, 4)
+
+
+def test_the_call_of_a_celery_task_as_the_transport_keeps_it() -> None:
+    plain = {"kind": "shop.pay", "correlation_id": "task-9"}
+    assert call_of(message(BODY, **plain)) == ("task-9", "shop.pay", [1], {"invoice": 7}, 0)
+    retried = {"k": '{"h":{"retries":4,"argsrepr":"(1,)","kwargsrepr":"{}"}}'}
+    assert call_of(message(BODY, **plain, headers=retried)).retries == 4
+    pickled = message(b"\x80", **plain, headers=retried, content_type="application/octet-stream")
+    assert call_of(pickled) == ("task-9", "shop.pay", "(1,)", "{}", 4)
+
+
+def test_a_plain_message_is_not_taken_for_a_celery_task() -> None:
+    event = message(b'{"a": 1}', kind="k", correlation_id="c", headers={"k": '{"h":{"a":"b"},"x":1}'})
+    assert call_of(event)[1:4] == ("k", [{"a": 1}], {})
+    assert call_of(message(BODY))[2] == [[[1], {"invoice": 7}, {"chain": None}]]
+    assert call_of(message(b"1", headers={"k": "no json"}))[2] == [1]
 
 
 def test_a_celery_body_that_is_not_json_is_shown_as_celery_printed_it() -> None:

@@ -26,7 +26,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     task            a task id, a message id or a correlation id
     older, newer    died longer ago, or not so long ago ("2h"), by the clock of this machine
     attempts        at least so many attempts
-    where           fields of the payload: {"user.id": "42"}; under Celery of its keyword arguments
+    where           fields of the payload: {"user.id": "42"}; under Celery of its keyword arguments;
+                    "args.0" and "kwargs.user" are understood too
     replayed        True: was replayed before; False: was not; None: either
     """
 
@@ -110,8 +111,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _fields_fit(self, letter: DeadLetter) -> bool:
-        payload = _payload(letter)
-        return all(_text(_field(payload, path)) == wanted for path, wanted in self.where.items())
+        call = {"args": letter.call.args, "kwargs": letter.call.kwargs}
+        places = (_payload(letter), call)
+        return all(
+            wanted in [_text(_field(place, path)) for place in places] for path, wanted in self.where.items()
+        )
 
 
 def _text_of(name: str, value: str) -> str:

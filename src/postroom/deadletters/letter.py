@@ -69,15 +69,18 @@ class Call(NamedTuple):
 
 
 def call_of(message: Message) -> Call:
-    """The call in a message: its body, or, where a header names a task, what Celery put there."""
-    headers = message.headers
-    value = _value(message)
-    if "task" not in headers:
+    """The call in a message: its body, or, if it is a task of Celery, what Celery put there."""
+    value, told = _value(message), _told(message)
+    is_body = _is_celery_body(value)
+    if told is None and not (message.kind and message.correlation_id and is_body):
         return Call(message.id, message.kind or message.queue, [] if value is None else [value], {})
-    retries = headers.get("retries", "")
-    args, kwargs = _celery(value, headers)
-    task_id = headers.get("id") or message.correlation_id or message.id
-    return Call(task_id, headers["task"], args, kwargs, int(retries) if retries.isdecimal() else None)
+    told = told or {}
+    # What is not JSON is not decoded: then there is what Celery printed.
+    args, kwargs = value[:2] if is_body else (told.get("argsrepr", ""), told.get("kwargsrepr", ""))
+    task_id = str(told.get("id") or message.correlation_id or message.id)
+    retries = str(told.get("retries", 0))
+    name = str(told.get("task") or message.kind)
+    return Call(task_id, name, args, kwargs, int(retries) if retries.isdecimal() else None)
 
 
 def _value(message: Message) -> Any:
@@ -87,11 +90,26 @@ def _value(message: Message) -> Any:
         return message.body
 
 
-def _celery(value: Any, headers: dict[str, str]) -> tuple[Any, Any]:
-    """Protocol 2 puts [args, kwargs, the rest] into the body, and a printed form into the headers."""
-    if isinstance(value, list) and len(value) == 3 and isinstance(value[1], dict):
-        return value[0], value[1]
-    return headers.get("argsrepr", ""), headers.get("kwargsrepr", "")
+def _told(message: Message) -> dict[str, Any] | None:
+    """What Celery says about its task; None: it says nothing, and it may be no task.
+
+    Either in the headers themselves, or in one of them as JSON, as our transport keeps them.
+    """
+    if "task" in message.headers:
+        return dict(message.headers)
+    kept = message.headers.get("k") or message.headers.get("K")
+    try:
+        data = msgspec.json.decode(kept) if kept else None
+    except msgspec.DecodeError:
+        return None
+    headers = data.get("h") if isinstance(data, dict) and "x" not in data else None
+    return headers if isinstance(headers, dict) else None
+
+
+def _is_celery_body(value: Any) -> bool:
+    """Protocol 2: [args, kwargs, what to do afterwards]."""
+    shape = isinstance(value, list) and len(value) == 3 and isinstance(value[0], list)
+    return shape and isinstance(value[1], dict) and isinstance(value[2], dict)
 
 
 class DeadLetter:
