@@ -28,11 +28,12 @@ MAX_FUNCTION_LINES = 50
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
 WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
-DOMAIN = WORDS | {"backoff", "policy", "engine"}
+DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
+    "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
+    "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "deadletters", "keeper", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -45,7 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},
     # the one contract, and those who keep it
-    "engine": WORDS | {"backoff", "policy"},
+    "records": {"logs"},
+    "engine": WORDS | {"backoff", "policy", "records"},
     "engines": DOMAIN,
     "engines.steps": DOMAIN,
     "engines.memory": DOMAIN | {"engines.steps"},
@@ -61,8 +63,10 @@ ALLOWED: dict[str, set[str]] = {
     "history": DOMAIN,
     "rotation": DOMAIN,
     "search": DOMAIN,
-    "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
+    "audit": DOMAIN,
+    "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
+    "deadletters": ROOM_LEVEL,
     # the loops
     "keeper": ROOM_LEVEL,
     "worker": ROOM_LEVEL | {"keeper"},

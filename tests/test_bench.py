@@ -94,6 +94,16 @@ def test_an_unknown_group_is_refused_with_those_there_are() -> None:
     assert "choose from memory, sqlite" in bench("--engine", "oracle").stderr
 
 
+def test_the_measurements_of_dead_letters_run(tmp_path: Path) -> None:
+    sizes = ("--letters", "200", "--discard", "300", "--repeats", "1", "--dir", str(tmp_path))
+    command = [sys.executable, "-m", "bench.dead", *sizes]
+    run = subprocess.run(command, cwd=REPO, env=CLEAN, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "| replay of 200 " in run.stdout
+    assert "| discard of 300 " in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_help_teaches() -> None:
     run = bench("--help")
     assert run.returncode == 0

@@ -188,9 +188,8 @@ class Delivery:
 
     def bury(self, reason: BaseException | str = "") -> None:
         """Keep the message as a dead letter now, without further attempts."""
-        self._settle(
-            Settlement(self.receipt, Verb.BURY, failure=_failure(reason or "buried by its consumer"))
-        )
+        failure = Failure.of(reason) if isinstance(reason, BaseException) else _rejected(reason)
+        self._settle(Settlement(self.receipt, Verb.BURY, failure=failure))
 
     def settlement(self, error: BaseException | None) -> Settlement:
         """What the end of the work means: ack, or what the exception asks for."""
@@ -327,3 +326,7 @@ def _failure(error: BaseException | str | None) -> Failure:
     if isinstance(error, BaseException):
         return Failure.of(error)
     return Failure(type="Failed", text=error or "the consumer gave no reason")
+
+
+def _rejected(reason: str) -> Failure:
+    return Failure(type="Rejected", text=reason or "buried by its consumer")

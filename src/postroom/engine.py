@@ -42,7 +42,7 @@ from postroom.limits import (
     check_when,
     cut_text,
 )
-from postroom.logs import Log, Record, TopicPage
+from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     EXPECTED,
     Accepted,
@@ -64,6 +64,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 
 class Capabilities(NamedTuple):
@@ -158,35 +159,6 @@ class Waiter(abc.ABC):
         self.close()
 
 
-class Records(abc.ABC):
-    """Small versioned values with a time to live: locks, breakers, notes, heartbeats.
-
-    Keys live inside a kind; values are at most 64 KB. A version is never used twice, so
-    compare-and-set is safe even after a delete or an expiry in between.
-    """
-
-    @abc.abstractmethod
-    def get(self, kind: str, key: str) -> Record | None:
-        """The record, unless it was never put, was deleted or has expired."""
-
-    @abc.abstractmethod
-    def put(
-        self, kind: str, key: str, value: bytes, *, ttl: int | None = None, expect: int | None = None
-    ) -> int | None:
-        """Write and return the new version; None, and nothing changed, if `expect` does not fit.
-
-        `expect` is the version the caller saw; 0: only if there is none; None: whatever is there.
-        """
-
-    @abc.abstractmethod
-    def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
-        """Remove the record if it is there and, with `expect`, still of that version."""
-
-    @abc.abstractmethod
-    def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
-        """Records of one kind by key, beginning behind the key `after`."""
-
-
 class Engine(abc.ABC):
     """A store of messages. See the module for what every verb promises in common."""
 
@@ -205,11 +177,12 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def drop(self, queue: str, *, force: bool = False) -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
         """Remove the queue and return how many messages went with it.
 
         Raises Conflict while anything is in it (ready, scheduled, processing or dead), unless
-        forced; a forced drop is announced on the topic "audit". Receipts of it are `gone`.
+        forced; a forced drop of messages is announced on the topic "audit", with who did it.
+        Receipts of it are `gone`.
         """
 
     @abc.abstractmethod
@@ -350,6 +323,14 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
+    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
+        """The groups of the dead letters that are there, by fingerprint, beginning behind `after`.
+
+        Kept by the steps that bury and remove dead letters: exact at every moment, and never a look
+        at the letters themselves.
+        """
+
+    @abc.abstractmethod
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         """An operator's moves: cancel, reschedule, run now, replay, discard; an answer for each.
 
@@ -381,7 +362,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        """Append to a topic; every subscriber reads everything from its own cursor."""
+        """Append to a topic; every subscriber reads everything from its own cursor.
+
+        It keeps the newest 10,000 entries for a day; the topic "audit" keeps them for a year.
+        """
 
     @abc.abstractmethod
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:

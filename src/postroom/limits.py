@@ -34,6 +34,9 @@ LOG_LIMIT = 10_000
 TOPIC_LIMIT = 10_000
 #: How long a topic keeps an entry (ms), and the largest entry it takes.
 TOPIC_AGE = 24 * 3_600_000
+#: What operators did is asked for months later.
+AUDIT_AGE = 365 * TOPIC_AGE
+AUDIT = "audit"
 MAX_TOPIC_ENTRY = 2**20
 
 #: 2025-01-01 UTC. Order counts 32 ticks a millisecond from here in 45 bits: until 2059.
@@ -112,6 +115,11 @@ def when(delay: int, due: int | None, now: int) -> int:
     return min(now + delay if due is None else due, LAST_DUE)
 
 
+def topic_age(topic: str) -> int:
+    """How long a topic keeps an entry (ms)."""
+    return AUDIT_AGE if topic == AUDIT else TOPIC_AGE
+
+
 def check_publish(topic: str, entries: Sequence[bytes]) -> None:
     check_name(topic, "topic")
     check_batch(entries)
@@ -129,6 +137,13 @@ def check_batch(items: Sequence[object]) -> None:
 
 def check_limit(limit: int) -> None:
     check_between("limit", limit, 1, MAX_BATCH)
+
+
+def check_after(after: str) -> None:
+    """A name behind which a list begins; "" for its beginning."""
+    if not isinstance(after, str):
+        raise InvalidInput(f"after: expected text, not {after!r:.80}")
+    _utf8(after, "after")
 
 
 def check_span(name: str, span: int | None) -> None:

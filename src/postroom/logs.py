@@ -46,6 +46,18 @@ class Log(NamedTuple):
     missed: int = 0
 
 
+class Group(msgspec.Struct, frozen=True):
+    """Dead letters of one queue that failed alike: how many there are, when the first and the last of
+    them died, and the id of the last (of those of one millisecond, the highest), as an example.
+    """
+
+    fingerprint: str
+    count: int
+    first: int
+    last: int
+    sample: str
+
+
 class TopicEntry(NamedTuple):
     id: str
     at: int

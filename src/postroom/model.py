@@ -76,6 +76,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             text = getattr(self, name)
             kept = text[:most] if name != "traceback" else text[-most:]
             clean = kept.encode("utf-8", "replace").decode()
+            if name == "fingerprint":  # a part of keys, which are short and end with a zero
+                clean = clean.replace("\0", "").encode()[:most].decode(errors="ignore")
             if clean != text:
                 msgspec.structs.force_setattr(self, name, clean)
         if not self.signature:

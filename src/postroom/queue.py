@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from postroom import audit
 from postroom.content import encode
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
@@ -209,11 +210,13 @@ class Queue:
         data, content_type = (None, None) if body is None else encode(body)
         replay = Move(id=id, action=Action.REPLAY, number=number, body=data, content_type=content_type)
         moved = self._move(replay)
+        audit.note(self.room.engine, "replay", self.name, 1, id=id, replayed_as=moved.replayed_as)
         return moved.replayed_as or ""
 
     def discard(self, id: str) -> None:
         """Let go of a dead letter."""
         self._move(Move(id=id, action=Action.DISCARD))
+        audit.note(self.room.engine, "discard", self.name, 1, id=id)
 
     def _move(self, move: Move) -> Moved:
         (moved,) = self.room.engine.move(self.name, [move])
@@ -225,18 +228,24 @@ class Queue:
     def pause(self, reason: str = "") -> None:
         """Stop claims; everything else goes on."""
         self.room.engine.pause(self.name, reason)
+        audit.note(self.room.engine, "pause", self.name, reason=reason)
 
     def resume(self) -> None:
         self.room.engine.resume(self.name)
+        audit.note(self.room.engine, "resume", self.name)
 
     def purge(self) -> int:
         """Drop what waits and return how many; what is processing or dead stays."""
-        return self.room.engine.purge(self.name)
+        count = self.room.engine.purge(self.name)
+        audit.note(self.room.engine, "purge", self.name, count)
+        return count
 
     def drop(self, *, force: bool = False) -> int:
         """Remove the queue. Raises Conflict while anything is in it, unless forced."""
-        count = self.room.engine.drop(self.name, force=force)
+        count = self.room.engine.drop(self.name, force=force, by=audit.actor())
         self.room.forget_policy(self.name)
+        if not count:  # else the engine has told of it, in the same step
+            audit.note(self.room.engine, "drop", self.name)
         return count
 
 

@@ -158,7 +158,7 @@ def test_an_interruption_hands_the_message_back_and_does_not_count(
 def test_what_was_settled_inside_the_block_stays_as_it_was(queue: Queue, delivery: Delivery) -> None:
     with delivery:
         delivery.bury("seen enough")
-    assert queue.get(delivery.id).last_error == "Failed: seen enough"
+    assert queue.get(delivery.id).last_error == "Rejected: seen enough"
 
 
 def test_an_error_after_the_ack_goes_on_and_changes_nothing(queue: Queue, delivery: Delivery) -> None:
@@ -245,7 +245,7 @@ def test_release_gives_it_back_to_its_place(queue: Queue) -> None:
 
 def test_bury(queue: Queue, delivery: Delivery) -> None:
     delivery.bury()
-    assert queue.get(delivery.id).last_error == "Failed: buried by its consumer"
+    assert queue.get(delivery.id).last_error == "Rejected: buried by its consumer"
 
 
 # ---- Too late -------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ EXPECTED = {
     "oldest_dead": "postroom_dead",
     "page_dead": "postroom_dead",
     "page_group": "postroom_group",
+    "groups": "postroom_group",
     "page_task": "postroom_task",
     "by_id": "postroom_by_id",
     "held": "postroom_by_id",

@@ -9,7 +9,7 @@ import typer
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
-COMMANDS = ("config", "demo")
+COMMANDS = ("dead", "audit", "config", "demo")
 
 app = typer.Typer(
     add_completion=False,
@@ -41,6 +41,7 @@ def root(
     \b
     Examples:
       postroom demo                          see it work, without any service
+      postroom dead groups                   what failed alike, and how often
       postroom config show                   every setting, and where it comes from
       postroom config show --json | jq .     the same for programs
       postroom config check && deploy        stop when postroom.toml is wrong

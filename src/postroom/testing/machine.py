@@ -353,6 +353,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def both_agree(self) -> None:
         stats = self.same(lambda engine, _: engine.stats(QUEUE))
+        self.same(lambda engine, _: engine.groups(QUEUE))
         ours, theirs = (
             {state: _find_all(engine, state) for state in State} for engine in (self.engine, self.oracle)
         )

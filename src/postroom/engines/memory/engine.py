@@ -20,7 +20,7 @@ from postroom.engines.steps.bells import Bells, spread_of, topic_bell
 from postroom.engines.steps.engine import Step, SteppedEngine, T, wall_clock
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict
-from postroom.limits import MAX_BODY, TOPIC_AGE, TOPIC_LIMIT, check_limit, check_name, check_publish
+from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_limit, check_name, check_publish, topic_age
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.policy import Policy
 
@@ -45,7 +45,7 @@ class MemoryEngine(SteppedEngine):
 
     # --- queues -----------------------------------------------------------------------------
 
-    def drop(self, queue: str, *, force: bool = False) -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
         with self._lock:
             now = self._now()
             state = self._queues.get(queue)
@@ -55,8 +55,8 @@ class MemoryEngine(SteppedEngine):
                 raise Conflict(f"{queue}: there are still messages in it; purge it first, or force the drop")
             count = state.waiting + state.processing + state.dead
             if count:
-                event = {"event": "drop", "queue": queue, "count": count}
-                self._append("audit", [json.dumps(event).encode()], now)
+                event = {"event": "drop", "queue": queue, "count": count, "by": by}
+                self._append(AUDIT, [json.dumps(event).encode()], now)
             # `state` is freed when this returns, outside the lock: a million messages take a while.
             del self._queues[queue]
         return count
@@ -134,7 +134,7 @@ class MemoryEngine(SteppedEngine):
 
     def _append(self, topic: str, entries: Sequence[bytes], now: int) -> None:
         journal = self._topics.setdefault(topic, Journal(TOPIC_LIMIT))
-        journal.drop_while(lambda entry: entry.at + TOPIC_AGE <= now)
+        journal.drop_while(lambda entry: entry.at + topic_age(topic) <= now)
         for data in entries:
             journal.append(lambda id, data=data: TopicEntry(id, now, data))  # type: ignore[misc]
         self._bells.ring_all(topic_bell(topic))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from postroom.engine import Records
 from postroom.engines.memory.indexes import TimeIndex
 from postroom.limits import check_limit, check_record, check_span
 from postroom.logs import Record
+from postroom.records import Records
 
 _PRUNE = 100
 

@@ -12,7 +12,7 @@ from postroom.engines.memory.journal import Journal
 from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import Drawn, QueueState, Ripe
 from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, MAX_PRIORITY
-from postroom.logs import LogEntry
+from postroom.logs import Group, LogEntry
 from postroom.model import Message, Receipt, State
 from postroom.policy import Policy, ticks
 
@@ -288,6 +288,14 @@ class MemoryState(QueueState):
         else:
             heads = [*self._ready.heads(), *self._suspects.heads()]
         return [self._waiting[id].message.put_at for id in heads]
+
+    def groups(self, after: str, limit: int) -> list[Group]:
+        names = heapq.nsmallest(limit, (name for name in self._groups if name > after))
+        return [self._group(name) for name in names]
+
+    def _group(self, name: str) -> Group:
+        deaths = [(self._dead[id].ended_at, id) for id in self._groups[name]]
+        return Group(name, len(deaths), min(deaths)[0], *max(deaths))
 
     def page(
         self,

@@ -8,6 +8,7 @@ from postroom.limits import check_name
 _PARTS = (
     "meta", "ready", "suspects", "due", "lease", "expires", "body", "delivery", "notes", "dead", "done",
     "kept", "known", "unique", "wake", "log", "trash:ready", "trash:suspects", "trash:due",
+    "groups",
 )  # fmt: skip
 _WAKE, _LOG = _PARTS.index("wake"), _PARTS.index("log")
 #: Names made before are kept, because they are asked for with every call.

@@ -87,6 +87,7 @@ RING = _compose("ring", _DRAIN, "books")
 STATS = _compose("stats", _LOOK, "books", "format", "message")
 GET = _compose("get", _LOOK, *_STEPS, "show")
 FIND = _compose("find", _LOOK, *_STEPS, "show")
+GROUPS = _compose("groups", _LOOK, "books")
 LOG = _compose("log", _LOOK, "books", "stream")
 
 PUBLISH = _compose("publish", _WRITE)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Records, Waiter, check_turn
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Waiter, check_turn
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts
@@ -23,7 +23,7 @@ from postroom.engines.spool.watch import Watch
 from postroom.engines.steps.engine import wall_clock
 from postroom.errors import Conflict, EngineUnavailable
 from postroom.limits import MAX_BODY
-from postroom.logs import Log, TopicPage
+from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     Accepted,
     Claimed,
@@ -43,6 +43,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -155,14 +156,14 @@ class SpoolEngine(Engine):
             if info.policy != Policy() and not primary.queues([name]):
                 primary.declare(name, info.policy)
 
-    def drop(self, queue: str, *, force: bool = False) -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
         self._ask(lambda primary: None)  # not while Redis is away
         here = self.spool.stats(queue)
         rest = here.depth + here.processing + here.dead
         if rest and not force:
             raise Conflict(f"{queue}: there are still messages in the spool; wait until they are moved")
-        count = self._line.ask_long(lambda primary: primary.drop(queue, force=force))
-        self.spool.drop(queue, force=True)
+        count = self._line.ask_long(lambda primary: primary.drop(queue, force=force, by=by))
+        self.spool.drop(queue, force=True, by=by)
         self._known.pop(queue, None)
         return count + rest
 
@@ -370,6 +371,9 @@ class SpoolEngine(Engine):
                 queue, state, cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
             )
         )
+
+    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
+        return self._ask(lambda primary: primary.groups(queue, after=after, limit=limit))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from postroom.engine import Records
 from postroom.engines.spool.line import Line
 from postroom.logs import Record
+from postroom.records import Records
 
 
 class SpoolRecords(Records):

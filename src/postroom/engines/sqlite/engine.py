@@ -28,7 +28,7 @@ from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.engine import Step, SteppedEngine, T
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
-from postroom.limits import MAX_BODY, check_limit, check_name, check_publish
+from postroom.limits import AUDIT, MAX_BODY, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
@@ -74,15 +74,15 @@ class SqliteEngine(SteppedEngine):
 
     # --- queues -----------------------------------------------------------------------------
 
-    def drop(self, queue: str, *, force: bool = False) -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
         def step(transaction: Transaction) -> int:
             state = SqliteState.load(transaction.connection, queue, 0, DEFAULT)
             if not (force or state.empty()):
                 raise Conflict(f"{queue}: there are still messages in it; purge it first, or force the drop")
             count = state.waiting + state.processing + state.dead
             if count:
-                event = {"event": "drop", "queue": queue, "count": count}
-                transaction.publish("audit", [json.dumps(event).encode()])
+                event = {"event": "drop", "queue": queue, "count": count, "by": by}
+                transaction.publish(AUDIT, [json.dumps(event).encode()])
             transaction.forget(queue)
             if state.key:
                 transaction.connection.execute(SQL["trash"], (state.key, None))

@@ -323,6 +323,16 @@ SELECT ended_at, id FROM postroom_message
 WHERE queue = :queue AND correlation_id = :correlation_id AND fingerprint IS NOT NULL AND (ended_at, id) > (:key, :id)
 ORDER BY ended_at, id LIMIT :limit;
 
+-- Groups: counted in their index, which the step that buries keeps; no letter is looked at ----------------
+
+-- name: groups
+SELECT fingerprint, count(*), min(ended_at), max(ended_at), (
+    SELECT id FROM postroom_message AS newest
+    WHERE newest.queue = :queue AND newest.fingerprint = postroom_message.fingerprint AND newest.fingerprint IS NOT NULL
+    ORDER BY newest.ended_at DESC, newest.id DESC LIMIT 1)
+FROM postroom_message WHERE queue = :queue AND fingerprint IS NOT NULL AND fingerprint > :after
+GROUP BY fingerprint ORDER BY fingerprint LIMIT :limit;
+
 -- Trash: what a purge or a drop left behind ------------------------------------------------------------
 
 -- name: trash

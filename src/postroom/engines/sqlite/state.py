@@ -26,7 +26,7 @@ from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import Drawn, QueueState, Ripe
 from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, check_name
-from postroom.logs import LogEntry
+from postroom.logs import Group, LogEntry
 from postroom.model import Receipt, State
 from postroom.policy import Policy, ticks
 
@@ -396,6 +396,10 @@ class SqliteState(QueueState):
         if state is State.DEAD and correlation_id is not None:
             return self._page("page_task", wanted)
         return self._page(f"page_{state}", wanted)
+
+    def groups(self, after: str, limit: int) -> list[Group]:
+        rows = self._db.execute(SQL["groups"], {"queue": self.key, "after": after, "limit": limit}).fetchall()
+        return [Group(name, count, first, last, id.hex()) for name, count, first, last, id in rows]
 
     def _page(self, statement: str, wanted: dict[str, Any]) -> list[tuple[int, str]]:
         return [(key, id.hex()) for key, id in self._db.execute(SQL[statement], wanted).fetchall()]

@@ -9,7 +9,7 @@ from postroom.engines.sqlite.sql import SQL
 from postroom.engines.sqlite.state import SqliteState
 from postroom.engines.steps.bells import topic_bell
 from postroom.engines.steps.engine import Step, T
-from postroom.limits import TOPIC_AGE, TOPIC_LIMIT
+from postroom.limits import TOPIC_LIMIT, topic_age
 from postroom.policy import Policy
 
 DEFAULT = Policy()
@@ -101,7 +101,8 @@ class Transaction:
         rows = ((topic, id, self.now, data) for id, data in enumerate(entries, first))
         self.connection.executemany(SQL["publish"], rows)
         self.connection.execute(SQL["save_topic"], (topic, last))
-        prune = {"topic": topic, "last": last, "beyond": last - TOPIC_LIMIT, "old": self.now - TOPIC_AGE}
+        old = self.now - topic_age(topic)
+        prune = {"topic": topic, "last": last, "beyond": last - TOPIC_LIMIT, "old": old}
         self.connection.execute(SQL["prune_topic"], prune)
         self._bells.add(topic_bell(topic))
 

@@ -11,8 +11,8 @@ from postroom.engine import ClaimRequest, Engine, Waiter, check_receipts, check_
 from postroom.engines.steps import claim, operate, put, settle, sweep
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Conflict, InvalidInput
-from postroom.limits import check_batch, check_checkpoint, check_limit, check_span, cut_text
-from postroom.logs import Event, Log
+from postroom.limits import check_after, check_batch, check_checkpoint, check_limit, check_span, cut_text
+from postroom.logs import Event, Group, Log
 from postroom.model import (
     Accepted,
     Claimed,
@@ -184,6 +184,11 @@ class SteppedEngine(Engine):
         return self._look(
             queue, lambda seen, now: operate.find(seen, state, cursor, limit, group, correlation_id, now)
         )
+
+    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
+        check_limit(limit)
+        check_after(after)
+        return self._look(queue, lambda state, now: state.groups(after, limit))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from postroom.engines.steps.books import Books
 from postroom.engines.steps.slot import Slot
-from postroom.logs import Event
+from postroom.logs import Event, Group
 from postroom.model import Failure, Message, QueueStats, Receipt, State
 from postroom.policy import Policy, stamped
 
@@ -150,6 +150,10 @@ class QueueState(Books):
     @abc.abstractmethod
     def heads(self) -> Iterable[int]:
         """When the first ready message of each level was put; with aging levels mix, and it is one."""
+
+    @abc.abstractmethod
+    def groups(self, after: str, limit: int) -> list[Group]:
+        """The groups of the dead letters, by fingerprint, behind `after`."""
 
     @abc.abstractmethod
     def page(

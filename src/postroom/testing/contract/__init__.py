@@ -17,6 +17,7 @@ from postroom.testing.contract.claim import (
     StartContract,
 )
 from postroom.testing.contract.expiry import EvictionContract, ExpiryContract, KeepDoneContract
+from postroom.testing.contract.groups import GroupsContract
 from postroom.testing.contract.history import CounterContract, LogContract
 from postroom.testing.contract.inspect import FindContract, FindDeadContract, GetContract
 from postroom.testing.contract.lease import CheckpointContract, ExtendContract, LeaseContract, OverdueContract
@@ -90,6 +91,7 @@ class EngineContract(
     GetContract,
     FindContract,
     FindDeadContract,
+    GroupsContract,
     MoveContract,
     ReplayContract,
     PauseContract,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from postroom.errors import Conflict
@@ -142,9 +144,15 @@ class DropContract(ContractBase):
     def test_a_forced_drop_is_announced(self) -> None:
         cursor = self.engine.read("audit").cursor
         self.put()
-        self.engine.drop(self.queue, force=True)
-        announced = self.engine.read("audit", after=cursor).entries
-        assert any(self.queue.encode() in entry.data for entry in announced)
+        self.engine.drop(self.queue, force=True, by="ada")
+        (announced,) = self.engine.read("audit", after=cursor).entries
+        assert json.loads(announced.data) == {"event": "drop", "queue": self.queue, "count": 1, "by": "ada"}
+
+    def test_a_drop_of_nothing_is_not_announced(self) -> None:
+        cursor = self.engine.read("audit").cursor
+        self.declare()
+        self.engine.drop(self.queue, force=True, by="ada")
+        assert self.engine.read("audit", after=cursor).entries == []
 
     def test_receipts_of_a_dropped_queue_are_gone(self) -> None:
         delivery = self.put_and_take()

@@ -111,6 +111,16 @@ class TopicContract(ContractBase):
         with pytest.raises(InvalidInput):
             self.engine.publish(self.topic, [b"x" * (MAX_TOPIC_ENTRY + 1)])
 
+    def test_the_audit_is_kept_for_a_year(self) -> None:
+        cursor = self.engine.read("audit").cursor
+        self.engine.publish("audit", [b"old"])
+        self.clock.advance("300d")
+        self.engine.publish("audit", [b"young"])
+        self.clock.advance("65d")
+        self.engine.publish("audit", [b"new"])
+        page = self.engine.read("audit", after=cursor)
+        assert ([entry.data for entry in page.entries], page.missed) == ([b"young", b"new"], 1)
+
     def test_an_entry_that_is_too_old_goes_with_the_next_one(self) -> None:
         self.engine.publish(self.topic, [b"old"])
         self.clock.advance("24h")

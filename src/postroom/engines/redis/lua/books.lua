@@ -2,7 +2,7 @@
 --
 -- KEYS, the same for every script of a queue, all under one hash tag:
 local META, READY, SUSPECTS, DUE, LEASE, EXPIRES, BODY, DELIVERY, NOTES, DEAD, DONE, KEPT, KNOWN, UNIQUE,
-  WAKE, LOG, TRASH_READY, TRASH_SUSPECTS, TRASH_DUE = unpack(KEYS)
+  WAKE, LOG, TRASH_READY, TRASH_SUSPECTS, TRASH_DUE, GROUPS = unpack(KEYS)
 -- ARGV, the same for every script of a queue: [1] the time (ms) of a test's clock, or '' for the server's;
 -- [2] how many waiters of the caller's own process could be rung, so that need not be woken from here.
 

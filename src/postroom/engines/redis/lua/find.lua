@@ -86,7 +86,20 @@ local function page_due(moment, id, limit)
   return rows
 end
 
+-- The dead letters of a group are together in GROUPS, by death: see steps.lua.
+local function page_group(score, id, limit)
+  local from = score and '(' .. group_entry(GROUP, score, id) or '[' .. GROUP .. '\0'
+  local rows = {}
+  for _, entry in ipairs(call('ZRANGE', GROUPS, from, '(' .. GROUP .. '\1', 'BYLEX', 'LIMIT', 0, limit)) do
+    rows[#rows + 1] = { struct.unpack('>I8', entry, #entry - 23), string.sub(entry, -16), DEAD }
+  end
+  return rows
+end
+
 local function page(score, id, limit)
+  if GROUP ~= '' then
+    return page_group(score, id, limit)
+  end
   if STATE == 'r' then
     return merge(page_of(READY, score, id, limit), page_of(SUSPECTS, score, id, limit))
   elseif STATE == 'd' then
@@ -95,14 +108,13 @@ local function page(score, id, limit)
   return page_of(STATE == 'p' and LEASE or STATE == 'x' and DEAD or DONE, score, id, limit)
 end
 
--- Whether a row is wanted: finished messages only while they are kept, dead ones of a group or a task.
+-- Whether a row is wanted: finished messages only while they are kept, dead ones of a task.
 local function fits(id)
   if STATE == 'o' then
     local til = call('ZSCORE', KEPT, id)
     return til and tonumber(til) > now
-  elseif GROUP ~= '' or TASK ~= '' then
-    local r = read_record(call('HGET', DELIVERY, id))
-    return (GROUP == '' or r.group == GROUP) and (TASK == '' or r.about.task == TASK)
+  elseif TASK ~= '' then
+    return read_record(call('HGET', DELIVERY, id)).about.task == TASK
   end
   return true
 end
@@ -113,7 +125,7 @@ local function finished(row, answer)
   return { row and string.format('%.0f', row[1]) or '', row and row[2] or '', answer }
 end
 
-local narrow = STATE == 'o' or GROUP ~= '' or TASK ~= ''
+local narrow = STATE == 'o' or TASK ~= ''
 local rows = page(tonumber(ARGV[4]), ARGV[5], narrow and MOST_LOOKED_AT or LIMIT + 1)
 local answer, size, shown, last = {}, 0, 0, nil
 for _, row in ipairs(rows) do

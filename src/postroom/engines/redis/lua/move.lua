@@ -22,8 +22,11 @@ local function replays_of(id)
   return found and cmsgpack.unpack(found) or {}
 end
 
-local function take_out(id)
-  for _, key in ipairs({ READY, SUSPECTS, DUE, DEAD, EXPIRES }) do
+local function take_out(id, r, place_of)
+  if place_of == 'x' then
+    return take_dead(id, r)
+  end
+  for _, key in ipairs({ READY, SUSPECTS, DUE, EXPIRES }) do
     call('ZREM', key, id)
   end
 end
@@ -141,7 +144,7 @@ local function act(at, place_of)
     return replay(at)
   end
   local r = record_of(id)
-  take_out(id)
+  take_out(id, r, place_of)
   if COUNTERS[action] then
     vanish(id, r.about)
     count(COUNTERS[action], 1)

@@ -124,12 +124,24 @@ local function record_of(id, order)
   return record and read_record(record) or new_record(call('HGET', BODY, id), order)
 end
 
+-- The dead letters of each group in the order of their deaths: all of one score, by group, moment and id.
+local function group_entry(group, died, id)
+  return group .. '\0' .. struct.pack('>I8', died) .. id
+end
+
+-- Out of the dead letters and of its group.
+local function take_dead(id, r)
+  call('ZREM', GROUPS, group_entry(r.group, tonumber(call('ZSCORE', DEAD, id)), id))
+  call('ZREM', DEAD, id)
+end
+
 -- Let go of the dead letters that died first, up to that moment: counted and announced.
 local function evict(number, til)
   local ids = call('ZRANGE', DEAD, '-inf', til, 'BYSCORE', 'LIMIT', 0, number)
   for _, id in ipairs(ids) do
-    call('ZREM', DEAD, id)
-    vanish(id, record_of(id).about)
+    local r = record_of(id)
+    take_dead(id, r)
+    vanish(id, r.about)
     count('evicted', 1)
     note('evict', id)
   end
@@ -144,6 +156,7 @@ local function bury(id, r, failure)
   end
   r.group, r.flags = group, with(r.flags, CAREFUL)
   call('ZADD', DEAD, now, id)
+  call('ZADD', GROUPS, 0, group_entry(group, now, id))
   call('HSET', NOTES, id .. 'f', failure[1])
   call('HSET', DELIVERY, id, write_record(r))
   release_key(id, r.about)

@@ -1,0 +1,35 @@
+"""Signs of life from work in many steps, once it takes longer than a second; on stderr, never data."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+#: Silent for so long; then on a terminal one line that changes, in a log a line now and then (seconds).
+_SILENT, _ON_TERMINAL, _IN_LOG = 1.0, 0.2, 5.0
+
+
+class Meter:
+    """Told how far it is as often as one likes, it says so now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._live = sys.stderr.isatty()
+        self._next = time.monotonic() + _SILENT
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (_ON_TERMINAL if self._live else _IN_LOG)
+        of = f" of {total:,}" if total else ""
+        text = f"{self._what}: {done:,}{of}"
+        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """The line goes before something else is said."""
+        if self._live and self._shown:
+            sys.stderr.write("\r\x1b[K")

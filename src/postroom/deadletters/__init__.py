@@ -1,0 +1,28 @@
+"""Dead letters: look at them, group them, note what is known about them, replay, discard, keep them in files.
+
+    dead = DeadLetters(room, "dlq_fast")            a name for the dead letters of several queues
+    dead.groups()                                   what failed alike, how often, since when
+    dead.find(Filter(error="timed out", older="2h"))
+    dead.note(group, status="acknowledged", bucket="transient", cause="the mail server was down")
+    dead.replay(Filter(group=group), canary=True, rate="50/s")
+
+`letter` says what a dead letter is, `filter` and `finding` which ones are meant, `groups` and `incidents`
+what they have in common and what is known of it, `bulk`, `replay` and `canary` what is done with them,
+`transfer` how they are kept in files; `view` is the door to all of it.
+"""
+
+from __future__ import annotations
+
+from postroom.deadletters.bulk import Progress, Refusal, Result
+from postroom.deadletters.filter import Filter
+from postroom.deadletters.finding import Found
+from postroom.deadletters.groups import Groups, GroupView
+from postroom.deadletters.incidents import Bucket, Incident, Status
+from postroom.deadletters.letter import Call, Classification, DeadLetter, call_of, classify
+from postroom.deadletters.transfer import Imported
+from postroom.deadletters.view import DeadLetters
+
+__all__ = [
+    "Bucket", "Call", "Classification", "DeadLetter", "DeadLetters", "Filter", "Found", "GroupView",
+    "Groups", "Imported", "Incident", "Progress", "Refusal", "Result", "Status", "call_of", "classify",
+]  # fmt: skip
