@@ -17,6 +17,7 @@ from postroom.engine import Capabilities, QueueInfo, Waiter
 from postroom.engines.sqlite import forks, outbox, trash
 from postroom.engines.sqlite.checkpointer import Checkpointer
 from postroom.engines.sqlite.file import File
+from postroom.engines.sqlite.putting import Putting
 from postroom.engines.sqlite.reader import Reader
 from postroom.engines.sqlite.records import SqliteRecords
 from postroom.engines.sqlite.ringing import Ringing
@@ -26,6 +27,7 @@ from postroom.engines.sqlite.transaction import DEFAULT, Known, Transaction, ste
 from postroom.engines.sqlite.writer import Writer
 from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.engine import Step, SteppedEngine, T
+from postroom.engines.steps.put import accept
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.limits import MAX_BODY, check_limit, check_name, check_publish
@@ -125,7 +127,11 @@ class SqliteEngine(SteppedEngine):
         except (EngineUnavailable, Closed):
             return False
 
-    # --- a transaction of the caller's own --------------------------------------------------
+    # --- putting, also in a transaction of the caller's own --------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        self.check_put(messages)
+        return self._writer.run(Putting(queue, messages))
 
     def put_within(
         self, connection: object, queue: str, messages: Sequence[NewMessage], policy: Policy
@@ -135,7 +141,7 @@ class SqliteEngine(SteppedEngine):
         with outbox.joined(connection, self._file.path) as joined:
             # It never hears of the commit, so it never rings.
             transaction = Transaction(joined, self._now(), Known(), self._committed)
-            return transaction.change(queue, self._put_step(messages), policy)
+            return transaction.change(queue, lambda state, now: accept(state, messages, now), policy)
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,13 +31,14 @@ from postroom.logs import LogEntry
 from postroom.model import Receipt, State
 from postroom.policy import Policy, ticks
 
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 _counters = msgspec.json.Decoder(dict[str, int]).decode
 _log_entry = msgspec.json.Decoder(LogEntry).decode
 _NO_ID = bytearray()
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY = State.READY
-#: How many ids one statement looks up.
+#: How many messages one statement adds, looks up or changes.
 _MANY = 100
 
 #: Policies by their stored text: a store has few of them, and reading one takes longer than a claim.
@@ -128,10 +130,28 @@ class SqliteState(QueueState):
 
     def add(self, slots: Sequence[Slot]) -> None:
         plain = [slot for slot in slots if is_plain(slot)]
-        if plain:
-            self._db.executemany(SQL["add_plain"], [plain_row(self.key, self.era, slot) for slot in plain])
+        for first in range(0, len(plain), _MANY):
+            self._add_plain(plain[first : first + _MANY])
         if len(plain) < len(slots):
             self._add_special([slot for slot in slots if not is_plain(slot)])
+        self._count_added(slots)
+
+    def add_new(self, slots: Sequence[Slot], now: int) -> bool:
+        """What is plain and fits into one statement is added without a look: an id that is there stops it."""
+        if not 0 < len(slots) <= _MANY or self._may_recall() or not all(map(is_plain, slots)):
+            return super().add_new(slots, now)
+        try:
+            self._add_plain(slots)
+        except sqlite3.IntegrityError:
+            return False
+        self._count_added(slots)
+        return True
+
+    def _add_plain(self, slots: Sequence[Slot]) -> None:
+        text = SQL["add_plain"] + f", {SQL['plain_values']}" * (len(slots) - 1)
+        self._db.execute(text, [value for slot in slots for value in plain_row(self.key, self.era, slot)])
+
+    def _count_added(self, slots: Sequence[Slot]) -> None:
         ready = sum(slot.state is _READY for slot in slots)
         self.ready += ready
         if ready < len(slots):
@@ -264,7 +284,13 @@ class SqliteState(QueueState):
             yield slot_of(self.name, row)
 
     def lease(self, slots: Sequence[Slot]) -> None:
-        self._db.executemany(SQL["lease"], map(leased_row, slots))
+        """Those of one claim differ in little: what they have in common is written by one statement."""
+        alike: dict[Row, list[int]] = {}
+        for slot in slots:
+            alike.setdefault(leased_row(slot), []).append(slot.key)
+        for row, keys in alike.items():
+            for some in _portions(keys):
+                self._find("lease", some, *row)
         self.processing += len(slots)
 
     # --- finding ----------------------------------------------------------------------------
@@ -307,10 +333,9 @@ class SqliteState(QueueState):
             self._remembers = self._one("remembers", self.key) is not None
         return self._remembers
 
-    def _find(self, statement: str, ids: Sequence[bytearray], *values: object) -> list[Row]:
-        """The rows of a statement about several ids, which come last in it."""
-        text = SQL[statement].replace("(ids)", f"({','.join('?' * len(ids))})")
-        return self._db.execute(text, (*values, *ids)).fetchall()
+    def _find(self, statement: str, ids: Sequence[object], *values: object) -> list[Row]:
+        """The rows of a statement about several ids or keys, which come last in it."""
+        return self._db.execute(_text(statement, len(ids)), (*values, *ids)).fetchall()
 
     def _clear_ghosts(self, keys: Iterable[int]) -> None:
         """What was purged or kept long enough does not exist; its row must not be in the way of a new one."""
@@ -408,11 +433,20 @@ class SqliteState(QueueState):
         return row[0] if row else None
 
 
-def _portions(ids: list[bytearray]) -> Iterator[list[bytearray]]:
+@functools.cache
+def _text(statement: str, count: int) -> str:
+    """The statement about so many; there are few different numbers, see `_portions`."""
+    return SQL[statement].replace("(many)", f"({','.join('?' * count)})")
+
+
+def _portions(ids: list[T]) -> Iterator[list[T]]:
     """All of them, in lists of few different lengths, for statements that are prepared once."""
+    if len(ids) == 1:
+        yield ids
+        return
     for first in range(0, len(ids), _MANY):
         some = ids[first : first + _MANY]
-        yield some + some[:1] * ((_MANY if len(some) > 1 else 1) - len(some))
+        yield some + some[:1] * (_MANY - len(some))
 
 
 def _expired(slot: Slot, now: int) -> bool:

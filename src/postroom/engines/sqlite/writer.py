@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
 from postroom.engines.sqlite.faults import SQLITE_ERRORS, ours
@@ -59,8 +60,8 @@ class _Transaction:
 class _Job:
     """One step that a thread waits for."""
 
-    def __init__(self, step: Callable[[Any], Any]) -> None:
-        self.step = step
+    def __init__(self, step: Any) -> None:
+        self.step = step  # called with the context
         self.result: Any = None
         self.error: Exception | None = None
         self.transaction: _Transaction | None = None
@@ -108,7 +109,8 @@ class Writer(Generic[C]):
         """Run the step, all or nothing; when this returns it is on disk.
 
         A step may be run in any thread, and more than once if the first run was undone; only the
-        last run counts. It fetches all rows it asks for, and does not call `run`.
+        last run counts. It fetches all rows it asks for, and does not call `run`. Neighbours with the
+        same `alike`, if a step has that, may be run by its `together`.
         """
         job = _Job(step)
         self._queue.append(job)
@@ -218,21 +220,43 @@ class Writer(Generic[C]):
         if len(jobs) == 1:
             jobs[0].run(context)
             return
-        for job in jobs:
-            connection.execute("SAVEPOINT step")
-            try:
-                job.run(context)
-            except Exception as error:
-                self._undo(job, error, connection)
-            connection.execute("RELEASE step")
+        for _, some in groupby(jobs, _likeness):
+            alike = list(some)
+            if len(alike) == 1 or not self._run_together(alike, connection, context):
+                for job in alike:
+                    self._run_alone(job, connection, context)
 
-    def _undo(self, job: _Job, error: Exception, connection: sqlite3.Connection) -> None:
-        """Undo the one step that failed; if that is not possible, or not wise, all have failed."""
+    def _run_alone(self, job: _Job, connection: sqlite3.Connection, context: C) -> None:
+        connection.execute("SAVEPOINT step")
+        try:
+            job.run(context)
+        except Exception as error:
+            job.error = self._undo(error, connection)
+        connection.execute("RELEASE step")
+
+    def _run_together(self, alike: list[_Job], connection: sqlite3.Connection, context: C) -> bool:
+        """Run these as one step. False, and nothing is done, if they have to be run alone: then also
+        whoever would fail does so alone."""
+        connection.execute("SAVEPOINT step")
+        try:
+            results = alike[0].step.together([job.step for job in alike], context)
+        except Exception as error:
+            self._undo(error, connection)
+            results = None
+        connection.execute("RELEASE step")
+        if results is None:
+            return False
+        for job, result in zip(alike, results, strict=True):
+            job.result, job.error = result, None
+        return True
+
+    def _undo(self, error: Exception, connection: sqlite3.Connection) -> Exception:
+        """Undo the step that failed, and say why; if that is not possible, or not wise, all have failed."""
         instead = ours(error, self._file.path)
         if not connection.in_transaction or isinstance(instead, StoreCorrupt):
             raise error
         connection.execute("ROLLBACK TO step")
-        job.error = instead
+        return instead
 
     def _fail(self, transaction: _Transaction, own: _Job, error: Exception, committing: bool) -> None:
         """Nothing of it was committed, and everybody in it gets the error."""
@@ -258,6 +282,11 @@ class Writer(Generic[C]):
             self._transaction = None
         for job in transaction.jobs:
             job.wake()
+
+
+def _likeness(job: _Job) -> object:
+    """The same for neighbours whose steps can be run together."""
+    return getattr(job.step, "alike", job)
 
 
 def _tell(context: Context) -> None:
