@@ -80,7 +80,7 @@ def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessag
 
 
 def _plain_draft(body: Any, policy: Policy) -> NewMessage:
-    """The same for a message of which nothing is said: most are such, and asking for each option takes its time."""
+    """The same for a message of which nothing is said, as of most: asking for each option takes its time."""
     data, content_type = encode(body)
     delivery = current_delivery()
     return NewMessage(

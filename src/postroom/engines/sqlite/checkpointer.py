@@ -202,7 +202,7 @@ class Checkpointer:
         if now < self._paused_until:
             return
         if long:
-            # The first commit into a log that is begun anew cuts the file down to the limit (journal_size_limit).
+            # The first commit into a log begun anew cuts the file down to the limit (journal_size_limit).
             self._checkpoint("RESTART")
         elif not self._settled and now - self._changed_at >= IDLE:
             self._settle(wal)

@@ -27,7 +27,6 @@ from postroom.engines.sqlite.transaction import DEFAULT, Known, Transaction, ste
 from postroom.engines.sqlite.writer import Writer
 from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.engine import Step, SteppedEngine, T
-from postroom.engines.steps.put import accept
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.limits import MAX_BODY, check_limit, check_name, check_publish
@@ -127,7 +126,7 @@ class SqliteEngine(SteppedEngine):
         except (EngineUnavailable, Closed):
             return False
 
-    # --- putting, also in a transaction of the caller's own --------------------------------------------------
+    # --- putting, also in a transaction of the caller's own ---------------------------------
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
         self.check_put(messages)
@@ -141,7 +140,7 @@ class SqliteEngine(SteppedEngine):
         with outbox.joined(connection, self._file.path) as joined:
             # It never hears of the commit, so it never rings.
             transaction = Transaction(joined, self._now(), Known(), self._committed)
-            return transaction.change(queue, lambda state, now: accept(state, messages, now), policy)
+            return Putting(queue, messages, policy)(transaction)
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def updated_row(slot: Slot) -> Row:
 
 
 def leased_row(slot: Slot) -> Row:
-    """What the statement `lease` takes before the keys: what a claim changes, beside the count of deliveries."""
+    """What the statement `lease` takes before the keys; the deliveries it counts by itself."""
     return (
         slot.token, slot.consumer, slot.lease, slot.claimed_at, slot.started_at, slot.ack_deadline,
         slot.deadline,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import heapq
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from postroom.engines.sqlite.many import MANY, about, adding, portions
 from postroom.engines.sqlite.rows import (
     SMALL,
     Row,
@@ -31,15 +31,12 @@ from postroom.logs import LogEntry
 from postroom.model import Receipt, State
 from postroom.policy import Policy, ticks
 
-T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 _counters = msgspec.json.Decoder(dict[str, int]).decode
 _log_entry = msgspec.json.Decoder(LogEntry).decode
 _NO_ID = bytearray()
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY = State.READY
-#: How many messages one statement adds, looks up or changes.
-_MANY = 100
 
 #: Policies by their stored text: a store has few of them, and reading one takes longer than a claim.
 _policies: dict[str, Policy] = {}
@@ -130,15 +127,15 @@ class SqliteState(QueueState):
 
     def add(self, slots: Sequence[Slot]) -> None:
         plain = [slot for slot in slots if is_plain(slot)]
-        for first in range(0, len(plain), _MANY):
-            self._add_plain(plain[first : first + _MANY])
+        for first in range(0, len(plain), MANY):
+            self._add_plain(plain[first : first + MANY])
         if len(plain) < len(slots):
             self._add_special([slot for slot in slots if not is_plain(slot)])
         self._count_added(slots)
 
     def add_new(self, slots: Sequence[Slot], now: int) -> bool:
         """What is plain and fits into one statement is added without a look: an id that is there stops it."""
-        if not 0 < len(slots) <= _MANY or self._may_recall() or not all(map(is_plain, slots)):
+        if not 0 < len(slots) <= MANY or self._may_recall() or not all(map(is_plain, slots)):
             return super().add_new(slots, now)
         try:
             self._add_plain(slots)
@@ -148,8 +145,8 @@ class SqliteState(QueueState):
         return True
 
     def _add_plain(self, slots: Sequence[Slot]) -> None:
-        text = SQL["add_plain"] + f", {SQL['plain_values']}" * (len(slots) - 1)
-        self._db.execute(text, [value for slot in slots for value in plain_row(self.key, self.era, slot)])
+        values = [value for slot in slots for value in plain_row(self.key, self.era, slot)]
+        self._db.execute(adding(len(slots)), values)
 
     def _count_added(self, slots: Sequence[Slot]) -> None:
         ready = sum(slot.state is _READY for slot in slots)
@@ -198,7 +195,7 @@ class SqliteState(QueueState):
             # Almost every message is removed without a look at it; those of one claim have one token.
             for token in {receipt.token for receipt in receipts}:
                 ids = [_id(receipt.id) for receipt in receipts if receipt.token == token]
-                for some in _portions(ids):
+                for some in portions(ids):
                     acked.update(id.hex() for (id,) in self._find("ack", some, self.key, token))
         for _ in acked:
             self.processing -= 1
@@ -289,7 +286,7 @@ class SqliteState(QueueState):
         for slot in slots:
             alike.setdefault(leased_row(slot), []).append(slot.key)
         for row, keys in alike.items():
-            for some in _portions(keys):
+            for some in portions(keys):
                 self._find("lease", some, *row)
         self.processing += len(slots)
 
@@ -318,7 +315,7 @@ class SqliteState(QueueState):
 
     def known(self, ids: Sequence[str], now: int) -> set[str]:
         known: set[str] = set()
-        for some in _portions([stored_id(id) for id in ids]):
+        for some in portions([stored_id(id) for id in ids]):
             found = self._find("known", some, now, self.era, self.key)
             if found:
                 self._clear_ghosts(key for key, _, alive in found if not alive)
@@ -335,7 +332,7 @@ class SqliteState(QueueState):
 
     def _find(self, statement: str, ids: Sequence[object], *values: object) -> list[Row]:
         """The rows of a statement about several ids or keys, which come last in it."""
-        return self._db.execute(_text(statement, len(ids)), (*values, *ids)).fetchall()
+        return self._db.execute(about(statement, len(ids)), (*values, *ids)).fetchall()
 
     def _clear_ghosts(self, keys: Iterable[int]) -> None:
         """What was purged or kept long enough does not exist; its row must not be in the way of a new one."""
@@ -431,22 +428,6 @@ class SqliteState(QueueState):
     def _one(self, statement: str, *values: object) -> Any:
         row = self._db.execute(SQL[statement], values).fetchone()
         return row[0] if row else None
-
-
-@functools.cache
-def _text(statement: str, count: int) -> str:
-    """The statement about so many; there are few different numbers, see `_portions`."""
-    return SQL[statement].replace("(many)", f"({','.join('?' * count)})")
-
-
-def _portions(ids: list[T]) -> Iterator[list[T]]:
-    """All of them, in lists of few different lengths, for statements that are prepared once."""
-    if len(ids) == 1:
-        yield ids
-        return
-    for first in range(0, len(ids), _MANY):
-        some = ids[first : first + _MANY]
-        yield some + some[:1] * (_MANY - len(some))
 
 
 def _expired(slot: Slot, now: int) -> bool:

@@ -1,7 +1,10 @@
-"""Group commit: whoever holds the writer commits what queued up meanwhile, and nobody waits for company.
+"""Group commit: whoever holds the writer commits what queued up meanwhile.
 
 A commit waits for the disk. While it does, other threads queue their steps; the next thread runs all
-of them in one transaction, so that one wait serves many. Each thread sleeps at a gate of its own: it
+of them in one transaction, so that one wait serves many. Who is alone never waits for company; who was
+not gives the others a moment to come back, or it would commit alone and they together, in turns.
+
+Each thread sleeps at a gate of its own: it
 is woken when its step is over, or when it is its turn to commit for those behind it.
 
 An interrupt (Ctrl-C, in the main thread) can come between any two instructions. So what became of a
@@ -44,6 +47,9 @@ _MAX_STEPS = 64
 
 #: How long, in seconds, a thread sleeps at its gate before it looks by itself: only an interrupt needs it.
 _NET = 0.05
+
+#: How long, in seconds, who had company last time waits for it; about as long as a fast disk takes.
+_COMPANY = 0.000_2
 
 
 class _Transaction:
@@ -104,6 +110,9 @@ class Writer(Generic[C]):
         self._lock = threading.Lock()
         self._suspended = False
         self._transaction: _Transaction | None = None
+        #: How many steps the last transaction had, and whether as many wait again.
+        self._company = 1
+        self._gathered = threading.Event()
 
     def run(self, step: Callable[[C], T]) -> T:
         """Run the step, all or nothing; when this returns it is on disk.
@@ -114,6 +123,8 @@ class Writer(Generic[C]):
         """
         job = _Job(step)
         self._queue.append(job)
+        if len(self._queue) >= self._company > 1:
+            self._gathered.set()
         try:
             while not job.over:
                 if self._lock.locked():
@@ -155,6 +166,8 @@ class Writer(Generic[C]):
         self._lock = threading.Lock()
         self._queue = deque()
         self._transaction = None
+        self._company = 1
+        self._gathered = threading.Event()
         self._suspended = False
 
     def _lead(self, own: _Job) -> None:
@@ -193,10 +206,13 @@ class Writer(Generic[C]):
             _tell(context)
 
     def _attempt(self, transaction: _Transaction, own: _Job) -> C:
+        if self._company > 1:
+            self._gather()
         connection = self._link.open(checked=False)
         self._file.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         # Taken only now: who queued up while another process held the store comes along.
         transaction.jobs = self._take(transaction, own, _MAX_STEPS)
+        self._company = len(transaction.jobs)
         context = self._context(connection)
         self._run(transaction.jobs, connection, context)
         transaction.committing = True
@@ -204,6 +220,12 @@ class Writer(Generic[C]):
         self._link.check()
         transaction.over = True
         return context
+
+    def _gather(self) -> None:
+        """Those who came along last time are mostly back in a moment: a wait for the disk takes longer."""
+        self._gathered.clear()
+        if len(self._queue) < self._company:
+            self._gathered.wait(_COMPANY)
 
     def _take(self, transaction: _Transaction, own: _Job, limit: int) -> list[_Job]:
         """The own step, which may have been lost from the queue by an interrupt, and those that wait."""

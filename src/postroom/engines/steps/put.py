@@ -1,7 +1,8 @@
 """Putting: all messages of a call or none, each at most once.
 
-Most messages are new and have nothing special about them. They are kept without asking for their ids first, and
-several calls of such messages are as good as one; whatever is not so simple is looked at message by message.
+Most messages are new and have nothing special about them. They are kept without asking for their ids
+first, and several calls of such messages are as good as one; whatever is not so simple is looked at
+message by message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def accept(state: QueueState, messages: Sequence[NewMessage], now: int) -> Accep
 def accept_together(
     state: QueueState, calls: Sequence[Sequence[NewMessage]], now: int
 ) -> list[Accepted] | None:
-    """Several calls in their order, as one; None, and no message is kept, if they are not as simple as that."""
+    """Several calls in their order, as one; None, and nothing is kept, if it is not as simple as that."""
     messages = [message for call in calls for message in call]
     depth = state.waiting
     _forget(state, len(messages), now)
