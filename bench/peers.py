@@ -29,6 +29,11 @@ _SLICES, _COUNTED = 8, 6
 _FULL = 2  # PRAGMA synchronous
 
 _PROMISES = """\
+What an enqueue does, beside the one wait for the disk that all have in common:
+  Postroom    makes JSON of the body; a repeated id is the same message; priorities, due times, counters of
+              the queue, whom to wake: four pages a commit.
+  huey        a row and its place in an index: two pages.
+  litequeue   a row, and its places by id and by state: three pages.
 What a dequeue promises:
   Postroom    a lease: when the worker dies, the message is delivered again by itself. By turn, an ack
               and the next claim are one commit; as two calls they are two.

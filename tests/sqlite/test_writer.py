@@ -8,9 +8,11 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -55,7 +57,7 @@ class Crowd:
         self.context(context)
         return context
 
-    def submit(self, call: Callable[..., None], *args: object) -> Future[None]:
+    def submit(self, call: Callable[..., object], *args: object) -> Future[None]:
         """In a thread of its own, which does not keep the tests from ending if it hangs."""
         future: Future[None] = Future()
 
@@ -69,13 +71,13 @@ class Crowd:
         threading.Thread(target=work, daemon=True).start()
         return future
 
-    def start(self, *steps: Callable[[Counting], None]) -> list[Future[None]]:
+    def start(self, *steps: Callable[[Counting], object]) -> list[Future[None]]:
         """The first is alone inside its transaction; the others, in this order, wait for it."""
         first = self.submit(self.writer.run, self.block)
         assert self.inside.wait(PATIENCE)
         return [first, *(self.queue(step) for step in steps)]
 
-    def queue(self, step: Callable[[Counting], None]) -> Future[None]:
+    def queue(self, step: Callable[[Counting], object]) -> Future[None]:
         waiting = len(self.writer._queue)
         future = self.submit(self.writer.run, step)
         eventually(lambda: len(self.writer._queue) > waiting)
@@ -86,7 +88,7 @@ class Crowd:
         self.inside.set()
         assert self.leave.wait(PATIENCE)
 
-    def go(self, *steps: Callable[[Counting], None]) -> list[BaseException | None]:
+    def go(self, *steps: Callable[[Counting], object]) -> list[BaseException | None]:
         futures = self.start(*steps)
         self.leave.set()
         return [future.exception(PATIENCE) for future in futures]
@@ -186,6 +188,85 @@ def test_an_error_of_sqlite_among_others_is_translated_and_undone_alone(path: Pa
     outcomes = crowd.go(note("a"), failing(sqlite3.IntegrityError("odd")), note("b"))
     assert [type(outcome) for outcome in outcomes] == [type(None), type(None), EngineUnavailable, type(None)]
     assert sorted(notes_in(path)) == ["a", "b", "first"]
+
+
+class Alike:
+    """A step that can be run together with others of its kind; "!" cannot, and "never" fails in any case."""
+
+    ran: ClassVar[list[str]]
+
+    def __init__(self, text: str, kind: str = "alike") -> None:
+        self.alike, self._text = kind, text
+
+    def __call__(self, context: Notes) -> str:
+        self.ran.append(self._text)
+        if self._text == "never":
+            failing(QueueFull())(context)
+        note(self._text)(context)
+        return self._text
+
+    @classmethod
+    def together(cls, steps: Sequence[Alike], context: Notes) -> list[str] | None:
+        texts = [step._text for step in steps]
+        cls.ran.append("+".join(texts))
+        if "!" in texts:
+            return None
+        for text in texts:
+            (failing(QueueFull()) if text == "never" else note(text))(context)
+        return texts
+
+
+@pytest.fixture(name="alike")
+def _alike() -> type[Alike]:
+    Alike.ran = []
+    return Alike
+
+
+def test_neighbours_that_are_alike_run_as_one(path: Path, crowd: Crowd, alike: type[Alike]) -> None:
+    steps: list[Callable[[Counting], object]] = [
+        alike("a"),
+        alike("b"),
+        note("x"),
+        alike("c"),
+        alike("d", "other"),
+        alike("e", "other"),
+    ]
+    futures = crowd.start(*steps)
+    crowd.leave.set()
+    assert [future.exception(PATIENCE) for future in futures] == [None] * 7
+    assert alike.ran == ["a+b", "c", "d+e"]
+    assert notes_in(path) == ["first", "a", "b", "x", "c", "d", "e"]
+
+
+def test_of_steps_run_together_each_gets_its_own_result(crowd: Crowd, alike: type[Alike]) -> None:
+    found: dict[str, str] = {}
+
+    def run(text: str) -> None:
+        found[text] = crowd.writer.run(alike(text))
+
+    blocking = crowd.start()
+    waiting = []
+    for text in "abc":
+        before = len(crowd.writer._queue)
+        waiting.append(crowd.submit(run, text))
+        eventually(partial(lambda before: len(crowd.writer._queue) > before, before))
+    crowd.leave.set()
+    assert [future.exception(PATIENCE) for future in (*blocking, *waiting)] == [None] * 4
+    assert found == {"a": "a", "b": "b", "c": "c"}
+    assert alike.ran == ["a+b+c"]
+
+
+def test_one_that_fails_among_its_like_fails_alone(path: Path, crowd: Crowd, alike: type[Alike]) -> None:
+    outcomes = crowd.go(alike("a"), alike("never"), alike("b"))
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), QueueFull, type(None)]
+    assert alike.ran == ["a+never+b", "a", "never", "b"]
+    assert notes_in(path) == ["first", "a", "b"]
+
+
+def test_what_cannot_be_run_together_runs_one_by_one(path: Path, crowd: Crowd, alike: type[Alike]) -> None:
+    assert crowd.go(alike("a"), alike("!")) == [None] * 3
+    assert alike.ran == ["a+!", "a", "!"]
+    assert notes_in(path) == ["first", "a", "!"]
 
 
 def test_damage_found_by_one_step_stops_all(path: Path, crowd: Crowd) -> None:

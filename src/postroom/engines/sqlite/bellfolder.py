@@ -73,9 +73,12 @@ class BellFolder:
 
     def look(self) -> Listing:
         """Who listens; one system call as long as nothing changed."""
+        if self._listing is _NOBODY and not os.access(self.path, os.F_OK):
+            return _NOBODY  # as with the stat, but without the costs of an exception
         try:
             changed = os.stat(self.path).st_mtime_ns  # noqa: PTH116 - after every commit, Path costs as much again
         except OSError:
+            self._listing = _NOBODY
             return _NOBODY
         listing = self._listing
         if changed != listing.changed or not listing.settled:

@@ -25,12 +25,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from postroom.engines.sqlite.wal import Wal, read_wal
+from postroom.engines.sqlite.wal import WAL_LIMIT, Wal, read_wal
 
 _log = logging.getLogger("postroom.sqlite")
 
 #: From here on the log is copied, and written again from its start: extending a file makes fsync slower.
-LIMIT = 16 * 1024 * 1024
+LIMIT = WAL_LIMIT
 #: From here on any candidate may do it, if the elected process has not shown life for so many seconds.
 EMERGENCY = 4 * LIMIT
 SILENCE = 5.0
@@ -202,8 +202,8 @@ class Checkpointer:
         if now < self._paused_until:
             return
         if long:
-            # A file that once grew far too long shall not stay so.
-            self._checkpoint("TRUNCATE" if wal.size > 2 * LIMIT else "RESTART")
+            # The first commit into a log begun anew cuts the file down to the limit (journal_size_limit).
+            self._checkpoint("RESTART")
         elif not self._settled and now - self._changed_at >= IDLE:
             self._settle(wal)
 

@@ -17,6 +17,7 @@ from postroom.engine import Capabilities, QueueInfo, Waiter
 from postroom.engines.sqlite import forks, outbox, trash
 from postroom.engines.sqlite.checkpointer import Checkpointer
 from postroom.engines.sqlite.file import File
+from postroom.engines.sqlite.putting import Putting
 from postroom.engines.sqlite.reader import Reader
 from postroom.engines.sqlite.records import SqliteRecords
 from postroom.engines.sqlite.ringing import Ringing
@@ -125,7 +126,11 @@ class SqliteEngine(SteppedEngine):
         except (EngineUnavailable, Closed):
             return False
 
-    # --- a transaction of the caller's own --------------------------------------------------
+    # --- putting, also in a transaction of the caller's own ---------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        self.check_put(messages)
+        return self._writer.run(Putting(queue, messages))
 
     def put_within(
         self, connection: object, queue: str, messages: Sequence[NewMessage], policy: Policy
@@ -135,7 +140,7 @@ class SqliteEngine(SteppedEngine):
         with outbox.joined(connection, self._file.path) as joined:
             # It never hears of the commit, so it never rings.
             transaction = Transaction(joined, self._now(), Known(), self._committed)
-            return transaction.change(queue, self._put_step(messages), policy)
+            return Putting(queue, messages, policy)(transaction)
 
     # --- steps ------------------------------------------------------------------------------
 

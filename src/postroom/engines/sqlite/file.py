@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from postroom.engines.sqlite.faults import is_busy, translated
 from postroom.engines.sqlite.sql import SCHEMAS
+from postroom.engines.sqlite.wal import WAL_LIMIT
 from postroom.errors import (
     ConfigError,
     EngineUnavailable,
@@ -171,6 +172,9 @@ class File:
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         # SQLite before 3.51.3 may damage a file when two processes checkpoint: one elected process does.
         connection.execute("PRAGMA wal_autocheckpoint=0")
+        # A log that grew longer is cut down to this when it is begun anew, and no further: to extend a file
+        # makes every commit slower.
+        connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-16000")
         if readonly:

@@ -49,7 +49,7 @@ def is_plain(slot: Slot) -> bool:
 
 
 def plain_row(queue: int, era: int, slot: Slot) -> Row:
-    """What the statement `add_plain` takes: a new message with nothing special."""
+    """What the statement `add_plain` takes for each message."""
     message = slot.message
     return (
         queue, bytearray.fromhex(message.id), NUMBER[slot.state], era, message.priority, slot.order, slot.due,
@@ -90,10 +90,10 @@ def updated_row(slot: Slot) -> Row:
 
 
 def leased_row(slot: Slot) -> Row:
-    """What the statement `lease` takes: what a claim changes."""
+    """What the statement `lease` takes before the keys; the deliveries it counts by itself."""
     return (
         slot.token, slot.consumer, slot.lease, slot.claimed_at, slot.started_at, slot.ack_deadline,
-        slot.deadline, slot.deliveries, slot.key,
+        slot.deadline,
     )  # fmt: skip
 
 

@@ -170,9 +170,12 @@ INSERT INTO postroom_message
      kind, content_type, headers, correlation_id, unique_key, fingerprint, failure, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: add_plain  the same for a message with nothing special: binding a NULL takes its time
+-- name: add_plain  the same for messages with nothing special, all or none: binding a NULL takes its time
 INSERT INTO postroom_message (queue, id, state, era, priority, rank, due, put_at, first_due, kind, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES {plain_values};
+
+-- name: plain_values
+(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_body
 INSERT INTO postroom_body (message, body) SELECT key, ? FROM postroom_message WHERE queue = ? AND id = ?;
@@ -193,12 +196,12 @@ UPDATE postroom_message SET deadline = ?, started_at = ?, ack_deadline = ?, chec
 -- name: lease
 UPDATE postroom_message SET
     state = 2, token = ?, consumer = ?, lease = ?, claimed_at = ?, started_at = ?, ack_deadline = ?, deadline = ?,
-    deliveries = ?
-WHERE key = ?;
+    deliveries = deliveries + 1
+WHERE key IN (many);
 
 -- name: ack  the token is the fence
 DELETE FROM postroom_message
-WHERE queue = ? AND state = 2 AND token = ? AND remember IS NULL AND id IN (ids) RETURNING id;
+WHERE queue = ? AND state = 2 AND token = ? AND remember IS NULL AND id IN (many) RETURNING id;
 
 -- name: let_go
 DELETE FROM postroom_message WHERE key = ?;
@@ -236,13 +239,13 @@ SELECT 1 FROM postroom_message WHERE queue = ? AND id = ? AND state <> 3 AND (st
 
 -- name: known  and whether it is alive: what was purged, or kept long enough, does not exist
 SELECT key, id, CASE state WHEN 3 THEN kept_until > ? ELSE state > 1 OR era = ? END
-FROM postroom_message WHERE queue = ? AND id IN (ids);
+FROM postroom_message WHERE queue = ? AND id IN (many);
 
 -- name: remembers
 SELECT 1 FROM postroom_remembered WHERE queue = ? LIMIT 1;
 
 -- name: recalled
-SELECT id FROM postroom_remembered WHERE until > ? AND queue = ? AND id IN (ids);
+SELECT id FROM postroom_remembered WHERE until > ? AND queue = ? AND id IN (many);
 
 -- name: holder  and whether it is alive
 SELECT key, id, state = 2 OR era = ? FROM postroom_message WHERE queue = ? AND unique_key = ? AND state <= 2;

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from postroom.engines.sqlite.many import MANY, about, adding, portions
 from postroom.engines.sqlite.rows import (
     SMALL,
     Row,
@@ -36,8 +37,6 @@ _log_entry = msgspec.json.Decoder(LogEntry).decode
 _NO_ID = bytearray()
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY = State.READY
-#: How many ids one statement looks up.
-_MANY = 100
 
 #: Policies by their stored text: a store has few of them, and reading one takes longer than a claim.
 _policies: dict[str, Policy] = {}
@@ -128,10 +127,28 @@ class SqliteState(QueueState):
 
     def add(self, slots: Sequence[Slot]) -> None:
         plain = [slot for slot in slots if is_plain(slot)]
-        if plain:
-            self._db.executemany(SQL["add_plain"], [plain_row(self.key, self.era, slot) for slot in plain])
+        for first in range(0, len(plain), MANY):
+            self._add_plain(plain[first : first + MANY])
         if len(plain) < len(slots):
             self._add_special([slot for slot in slots if not is_plain(slot)])
+        self._count_added(slots)
+
+    def add_new(self, slots: Sequence[Slot], now: int) -> bool:
+        """What is plain and fits into one statement is added without a look: an id that is there stops it."""
+        if not 0 < len(slots) <= MANY or self._may_recall() or not all(map(is_plain, slots)):
+            return super().add_new(slots, now)
+        try:
+            self._add_plain(slots)
+        except sqlite3.IntegrityError:
+            return False
+        self._count_added(slots)
+        return True
+
+    def _add_plain(self, slots: Sequence[Slot]) -> None:
+        values = [value for slot in slots for value in plain_row(self.key, self.era, slot)]
+        self._db.execute(adding(len(slots)), values)
+
+    def _count_added(self, slots: Sequence[Slot]) -> None:
         ready = sum(slot.state is _READY for slot in slots)
         self.ready += ready
         if ready < len(slots):
@@ -178,7 +195,7 @@ class SqliteState(QueueState):
             # Almost every message is removed without a look at it; those of one claim have one token.
             for token in {receipt.token for receipt in receipts}:
                 ids = [_id(receipt.id) for receipt in receipts if receipt.token == token]
-                for some in _portions(ids):
+                for some in portions(ids):
                     acked.update(id.hex() for (id,) in self._find("ack", some, self.key, token))
         for _ in acked:
             self.processing -= 1
@@ -264,7 +281,13 @@ class SqliteState(QueueState):
             yield slot_of(self.name, row)
 
     def lease(self, slots: Sequence[Slot]) -> None:
-        self._db.executemany(SQL["lease"], map(leased_row, slots))
+        """Those of one claim differ in little: what they have in common is written by one statement."""
+        alike: dict[Row, list[int]] = {}
+        for slot in slots:
+            alike.setdefault(leased_row(slot), []).append(slot.key)
+        for row, keys in alike.items():
+            for some in portions(keys):
+                self._find("lease", some, *row)
         self.processing += len(slots)
 
     # --- finding ----------------------------------------------------------------------------
@@ -292,7 +315,7 @@ class SqliteState(QueueState):
 
     def known(self, ids: Sequence[str], now: int) -> set[str]:
         known: set[str] = set()
-        for some in _portions([stored_id(id) for id in ids]):
+        for some in portions([stored_id(id) for id in ids]):
             found = self._find("known", some, now, self.era, self.key)
             if found:
                 self._clear_ghosts(key for key, _, alive in found if not alive)
@@ -307,10 +330,9 @@ class SqliteState(QueueState):
             self._remembers = self._one("remembers", self.key) is not None
         return self._remembers
 
-    def _find(self, statement: str, ids: Sequence[bytearray], *values: object) -> list[Row]:
-        """The rows of a statement about several ids, which come last in it."""
-        text = SQL[statement].replace("(ids)", f"({','.join('?' * len(ids))})")
-        return self._db.execute(text, (*values, *ids)).fetchall()
+    def _find(self, statement: str, ids: Sequence[object], *values: object) -> list[Row]:
+        """The rows of a statement about several ids or keys, which come last in it."""
+        return self._db.execute(about(statement, len(ids)), (*values, *ids)).fetchall()
 
     def _clear_ghosts(self, keys: Iterable[int]) -> None:
         """What was purged or kept long enough does not exist; its row must not be in the way of a new one."""
@@ -410,13 +432,6 @@ class SqliteState(QueueState):
     def _one(self, statement: str, *values: object) -> Any:
         row = self._db.execute(SQL[statement], values).fetchone()
         return row[0] if row else None
-
-
-def _portions(ids: list[bytearray]) -> Iterator[list[bytearray]]:
-    """All of them, in lists of few different lengths, for statements that are prepared once."""
-    for first in range(0, len(ids), _MANY):
-        some = ids[first : first + _MANY]
-        yield some + some[:1] * ((_MANY if len(some) > 1 else 1) - len(some))
 
 
 def _expired(slot: Slot, now: int) -> bool:

@@ -13,6 +13,9 @@ import os
 import struct
 from typing import NamedTuple
 
+#: The size to which a log may grow, and which its file keeps while somebody writes (bytes).
+WAL_LIMIT = 16 * 1024 * 1024
+
 _HEADER = struct.Struct(">8xI4x8s8x")  # the page size and the salts of 32 bytes
 _FRAME = struct.Struct(">8x8s8x")  # the salts of 24 bytes; the page follows
 

@@ -1,7 +1,10 @@
-"""Group commit: whoever holds the writer commits what queued up meanwhile, and nobody waits for company.
+"""Group commit: whoever holds the writer commits what queued up meanwhile.
 
 A commit waits for the disk. While it does, other threads queue their steps; the next thread runs all
-of them in one transaction, so that one wait serves many. Each thread sleeps at a gate of its own: it
+of them in one transaction, so that one wait serves many. Who is alone never waits for company; who was
+not gives the others a moment to come back, or it would commit alone and they together, in turns.
+
+Each thread sleeps at a gate of its own: it
 is woken when its step is over, or when it is its turn to commit for those behind it.
 
 An interrupt (Ctrl-C, in the main thread) can come between any two instructions. So what became of a
@@ -18,6 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
 from postroom.engines.sqlite.faults import SQLITE_ERRORS, ours
@@ -44,6 +48,9 @@ _MAX_STEPS = 64
 #: How long, in seconds, a thread sleeps at its gate before it looks by itself: only an interrupt needs it.
 _NET = 0.05
 
+#: How long, in seconds, who had company last time waits for it; about as long as a fast disk takes.
+_COMPANY = 0.000_2
+
 
 class _Transaction:
     """What became of a transaction, readable at any moment."""
@@ -59,8 +66,8 @@ class _Transaction:
 class _Job:
     """One step that a thread waits for."""
 
-    def __init__(self, step: Callable[[Any], Any]) -> None:
-        self.step = step
+    def __init__(self, step: Any) -> None:
+        self.step = step  # called with the context
         self.result: Any = None
         self.error: Exception | None = None
         self.transaction: _Transaction | None = None
@@ -103,15 +110,21 @@ class Writer(Generic[C]):
         self._lock = threading.Lock()
         self._suspended = False
         self._transaction: _Transaction | None = None
+        #: How many steps the last transaction had, and whether as many wait again.
+        self._company = 1
+        self._gathered = threading.Event()
 
     def run(self, step: Callable[[C], T]) -> T:
         """Run the step, all or nothing; when this returns it is on disk.
 
         A step may be run in any thread, and more than once if the first run was undone; only the
-        last run counts. It fetches all rows it asks for, and does not call `run`.
+        last run counts. It fetches all rows it asks for, and does not call `run`. Neighbours with the
+        same `alike`, if a step has that, may be run by its `together`.
         """
         job = _Job(step)
         self._queue.append(job)
+        if len(self._queue) >= self._company > 1:
+            self._gathered.set()
         try:
             while not job.over:
                 if self._lock.locked():
@@ -153,6 +166,8 @@ class Writer(Generic[C]):
         self._lock = threading.Lock()
         self._queue = deque()
         self._transaction = None
+        self._company = 1
+        self._gathered = threading.Event()
         self._suspended = False
 
     def _lead(self, own: _Job) -> None:
@@ -191,10 +206,13 @@ class Writer(Generic[C]):
             _tell(context)
 
     def _attempt(self, transaction: _Transaction, own: _Job) -> C:
+        if self._company > 1:
+            self._gather()
         connection = self._link.open(checked=False)
         self._file.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         # Taken only now: who queued up while another process held the store comes along.
         transaction.jobs = self._take(transaction, own, _MAX_STEPS)
+        self._company = len(transaction.jobs)
         context = self._context(connection)
         self._run(transaction.jobs, connection, context)
         transaction.committing = True
@@ -202,6 +220,12 @@ class Writer(Generic[C]):
         self._link.check()
         transaction.over = True
         return context
+
+    def _gather(self) -> None:
+        """Those who came along last time are mostly back in a moment: a wait for the disk takes longer."""
+        self._gathered.clear()
+        if len(self._queue) < self._company:
+            self._gathered.wait(_COMPANY)
 
     def _take(self, transaction: _Transaction, own: _Job, limit: int) -> list[_Job]:
         """The own step, which may have been lost from the queue by an interrupt, and those that wait."""
@@ -218,21 +242,43 @@ class Writer(Generic[C]):
         if len(jobs) == 1:
             jobs[0].run(context)
             return
-        for job in jobs:
-            connection.execute("SAVEPOINT step")
-            try:
-                job.run(context)
-            except Exception as error:
-                self._undo(job, error, connection)
-            connection.execute("RELEASE step")
+        for _, some in groupby(jobs, _likeness):
+            alike = list(some)
+            if len(alike) == 1 or not self._run_together(alike, connection, context):
+                for job in alike:
+                    self._run_alone(job, connection, context)
 
-    def _undo(self, job: _Job, error: Exception, connection: sqlite3.Connection) -> None:
-        """Undo the one step that failed; if that is not possible, or not wise, all have failed."""
+    def _run_alone(self, job: _Job, connection: sqlite3.Connection, context: C) -> None:
+        connection.execute("SAVEPOINT step")
+        try:
+            job.run(context)
+        except Exception as error:
+            job.error = self._undo(error, connection)
+        connection.execute("RELEASE step")
+
+    def _run_together(self, alike: list[_Job], connection: sqlite3.Connection, context: C) -> bool:
+        """Run these as one step. False, and nothing is done, if they have to be run alone: then also
+        whoever would fail does so alone."""
+        connection.execute("SAVEPOINT step")
+        try:
+            results = alike[0].step.together([job.step for job in alike], context)
+        except Exception as error:
+            self._undo(error, connection)
+            results = None
+        connection.execute("RELEASE step")
+        if results is None:
+            return False
+        for job, result in zip(alike, results, strict=True):
+            job.result, job.error = result, None
+        return True
+
+    def _undo(self, error: Exception, connection: sqlite3.Connection) -> Exception:
+        """Undo the step that failed, and say why; if that is not possible, or not wise, all have failed."""
         instead = ours(error, self._file.path)
         if not connection.in_transaction or isinstance(instead, StoreCorrupt):
             raise error
         connection.execute("ROLLBACK TO step")
-        job.error = instead
+        return instead
 
     def _fail(self, transaction: _Transaction, own: _Job, error: Exception, committing: bool) -> None:
         """Nothing of it was committed, and everybody in it gets the error."""
@@ -258,6 +304,11 @@ class Writer(Generic[C]):
             self._transaction = None
         for job in transaction.jobs:
             job.wake()
+
+
+def _likeness(job: _Job) -> object:
+    """The same for neighbours whose steps can be run together."""
+    return getattr(job.step, "alike", job)
 
 
 def _tell(context: Context) -> None:

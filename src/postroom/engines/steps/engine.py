@@ -31,9 +31,6 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 
-#: What is over is forgotten with every so many messages, so many at a time.
-_FORGET_EVERY = 64
-_FORGET = 1_000
 T = TypeVar("T")
 Step = Callable[[QueueState, int], T]
 
@@ -89,16 +86,7 @@ class SteppedEngine(Engine):
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
         self.check_put(messages)
-        return self._change(queue, self._put_step(messages), make=True)
-
-    @staticmethod
-    def _put_step(messages: Sequence[NewMessage]) -> Step[Accepted]:
-        def step(state: QueueState, now: int) -> Accepted:
-            if state.counters["put"] % _FORGET_EVERY < len(messages):
-                state.forget(now, _FORGET)
-            return Accepted(put.put(state, messages, now), state.waiting)
-
-        return step
+        return self._change(queue, lambda state, now: put.accept(state, messages, now), make=True)
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         return self.turn(queue, (), (), request).claimed

@@ -1,4 +1,9 @@
-"""Putting: all messages of a call or none, each at most once."""
+"""Putting: all messages of a call or none, each at most once.
+
+Most messages are new and have nothing special about them. They are kept without asking for their ids
+first, and several calls of such messages are as good as one; whatever is not so simple is looked at
+message by message.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,43 @@ from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import QueueState
 from postroom.errors import InvalidInput, QueueFull
 from postroom.limits import LAST_DUE
-from postroom.model import Message, NewMessage, Put, State
+from postroom.model import Accepted, Message, NewMessage, Put, State
+
+#: What is over is forgotten with every so many messages, so many at a time.
+_FORGET_EVERY = 64
+_FORGET = 1_000
+
+
+def accept(state: QueueState, messages: Sequence[NewMessage], now: int) -> Accepted:
+    """One call."""
+    _forget(state, len(messages), now)
+    return Accepted(put(state, messages, now), state.waiting)
+
+
+def accept_together(
+    state: QueueState, calls: Sequence[Sequence[NewMessage]], now: int
+) -> list[Accepted] | None:
+    """Several calls in their order, as one; None, and nothing is kept, if it is not as simple as that."""
+    messages = [message for call in calls for message in call]
+    depth = state.waiting
+    _forget(state, len(messages), now)
+    if not _put_new(state, messages, now):
+        return None
+    accepted = []
+    for call in calls:
+        depth += len(call)
+        accepted.append(Accepted([Put(message.id) for message in call], depth))
+    return accepted
+
+
+def _forget(state: QueueState, count: int, now: int) -> None:
+    if state.counters["put"] % _FORGET_EVERY < count:
+        state.forget(now, _FORGET)
 
 
 def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put]:
+    if _put_new(state, messages, now):
+        return [Put(message.id) for message in messages]
     puts, new = _sort_out(state, messages, now)
     if state.policy.capacity is not None:
         admit(state, sum(not message.failure for message, _ in new))
@@ -21,6 +59,20 @@ def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put
             state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now, new=True)
     state.counters["put"] += len(new)
     return puts
+
+
+def _put_new(state: QueueState, messages: Sequence[NewMessage], now: int) -> bool:
+    """Keep these if all of them are new and ordinary, and there is room for all; else nothing."""
+    capacity = state.policy.capacity
+    if capacity is not None and state.waiting + len(messages) > capacity:
+        return False
+    for message in messages:
+        if message.unique_key or message.failure:
+            return False
+    if not state.enter_new([_stored(state.name, message, now) for message in messages], now):
+        return False
+    state.counters["put"] += len(messages)
+    return True
 
 
 def admit(state: QueueState, count: int) -> None:

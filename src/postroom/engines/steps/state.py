@@ -53,6 +53,14 @@ class QueueState(Books):
     def add(self, slots: Sequence[Slot]) -> None:
         """Keep new messages, none of them known, where their states say."""
 
+    def add_new(self, slots: Sequence[Slot], now: int) -> bool:
+        """Keep these unless an id is known or comes twice; then none of them."""
+        ids = {slot.message.id for slot in slots}
+        if len(ids) < len(slots) or self.known(list(ids), now):
+            return False
+        self.add(slots)
+        return True
+
     @abc.abstractmethod
     def take(self, slot: Slot) -> None:
         """Out of where its state says; `lay` or `let_go` follows."""
@@ -207,6 +215,14 @@ class QueueState(Books):
     def enter(self, messages: Sequence[Message], now: int) -> None:
         """New messages join those that wait."""
         self.add([self._entering(message, now) for message in messages])
+
+    def enter_new(self, messages: Sequence[Message], now: int) -> bool:
+        """The same if all of them are new; else it is as if nobody had asked."""
+        before = self.seq, self.rings, self.alarms
+        if self.add_new([self._entering(message, now) for message in messages], now):
+            return True
+        self.seq, self.rings, self.alarms = before
+        return False
 
     def _entering(self, message: Message, now: int) -> Slot:
         if message.due > now:
