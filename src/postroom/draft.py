@@ -49,6 +49,8 @@ class PutOptions(TypedDict, total=False):
 
 def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessage:
     """The message that this body and these options make, checked."""
+    if not options:
+        return _plain_draft(body, policy)
     if unknown := options.keys() - PutOptions.__annotations__.keys():
         raise InvalidInput(f"there is no option {', '.join(sorted(unknown))} for a message")
     if options.get("delay") is not None and options.get("at") is not None:
@@ -74,6 +76,18 @@ def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessag
         unique_key=options.get("unique_key"),
         remember=_span("remember", options.get("remember")),
         **own_id,  # type: ignore[arg-type]  # a NewMessage checks it like everything else
+    )
+
+
+def _plain_draft(body: Any, policy: Policy) -> NewMessage:
+    """The same without any option, as most are: there is little to look at."""
+    data, content_type = encode(body)
+    delivery = current_delivery()
+    return NewMessage(
+        body=data,
+        content_type=content_type,
+        priority=policy.priority("normal"),
+        correlation_id=delivery.correlation_id if delivery else None,
     )
 
 
