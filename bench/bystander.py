@@ -17,7 +17,7 @@ def main(url: str) -> None:
     place = urlsplit(url)
     assert place.hostname and place.port
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=_set_at_the_end, args=(ended,), daemon=True).start()
     with socket.create_connection((place.hostname, place.port), 30) as line:
         _wait(line)
         print("ready", flush=True)
@@ -26,6 +26,11 @@ def main(url: str) -> None:
             longest = max(longest, _wait(line))
             time.sleep(0.0005)
     print(json.dumps(longest * 1_000))
+
+
+def _set_at_the_end(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
 
 
 def _wait(line: socket.socket) -> float:

@@ -1,4 +1,4 @@
-"""Whether a purge of very many messages holds the server up: its longest command, and what a bystander notices."""
+"""Whether a purge of very many messages holds the server up: its longest command, and a bystander's wait."""
 
 from __future__ import annotations
 

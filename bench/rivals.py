@@ -48,7 +48,8 @@ def _drains(stage: Stage, names: list[str]) -> Case:
         rates = {name: _drained(stage, name) for name in names}
         return _compared(rates)
 
-    return Case("drain beside others", _figures(stage, "drain of no-ops", names), trial, lambda: _notes(names))
+    figures = _figures(stage, "drain of no-ops", names)
+    return Case("drain beside others", figures, trial, lambda: _notes(names))
 
 
 def _puts(stage: Stage, names: list[str]) -> Case:

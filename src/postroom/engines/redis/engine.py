@@ -325,9 +325,7 @@ class RedisEngine(Engine):
         """The answer of a script about one queue; None if there is no such queue."""
         return self._client.run(script, self._names.queue(queue), (self._now(), 0, *args))
 
-    def _step(
-        self, script: Script, queue: str, *args: calls.Argument, keys: tuple[bytes, ...] = ()
-    ) -> Any:
+    def _step(self, script: Script, queue: str, *args: calls.Argument, keys: tuple[bytes, ...] = ()) -> Any:
         """The same for a script that may ring, as the first thing that it returns says."""
         sleepers = self._ringing.sleepers(queue)
         reply = self._client.run(script, keys or self._names.queue(queue), (self._now(), sleepers, *args))

@@ -41,7 +41,8 @@ _NO_ID = b""
 def raw_id(id: str) -> bytes:
     """As it is stored; a text that is no id is that of no message."""
     try:
-        return bytes.fromhex(id) if len(id) == 32 else _NO_ID
+        raw = bytes.fromhex(id)
+        return raw if len(raw) == 16 and len(id) == 32 else _NO_ID
     except (ValueError, TypeError):
         return _NO_ID
 

@@ -104,7 +104,8 @@ class Link:
     def is_usable(self, health_check_interval: float) -> bool:
         """Whether a command may be sent: nobody closed it, and after a long rest it still answers."""
         try:
-            if self._poll.poll(0) if self._poll else self._can_read():  # nothing is due: an end, or a leftover
+            # Nothing is due: what can be read is an end, or a leftover.
+            if self._poll.poll(0) if self._poll else self._can_read():
                 return False
             if health_check_interval and time.monotonic() - self.used_at > health_check_interval:
                 self.ask(b"*1\r\n$4\r\nPING\r\n")
