@@ -62,13 +62,15 @@ def _puts(stage: Stage, names: list[str]) -> Case:
 
 
 def _figures(stage: Stage, what: str, names: list[str]) -> tuple[Figure, ...]:
+    """As `_compared` gives them; without others there is nothing to compare."""
     speeds = [stage.figure(f"{what}: {name}", "/s") for name in names]
-    return (*speeds, stage.figure(f"{what}: {_US} ÷ the fastest of the others", "×"))
+    ratio = stage.figure(f"{what}: {_US} ÷ the fastest of the others", "×")
+    return (*speeds, ratio) if len(names) > 1 else tuple(speeds)
 
 
 def _compared(rates: dict[str, float]) -> list[float]:
-    fastest = max((speed for name, speed in rates.items() if name != _US), default=float("nan"))
-    return [*rates.values(), rates[_US] / fastest]
+    others = [speed for name, speed in rates.items() if name != _US]
+    return [*rates.values(), *([rates[_US] / max(others)] if others else [])]
 
 
 def _notes(names: list[str]) -> list[str]:
@@ -94,10 +96,10 @@ def _put_rates(systems: dict[str, System], count: int) -> dict[str, float]:
 
 def _drained(stage: Stage, name: str) -> float:
     """Jobs a second, in a process of its own; enough of them to take a second or two."""
-    count = stage.size(40_000, 2_000) if name == _US else stage.size(5_000, 300)
+    count = stage.size(40_000, 2_000) if name == _US else stage.size(3_000, 300)
     with stage.url() as url:
         with ExitStack() as stack:
-            _opened(name, url, stack).put(count)
+            _opened(name, url, stack).fill(count)
         command = [sys.executable, "-m", "bench.drainer", name, url, str(count)]
         told = subprocess.run(
             command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, timeout=120, check=True

@@ -26,15 +26,16 @@ def redis_server(folder: Path) -> Iterator[int]:
     program = shutil.which("redis-server", path=_PATH)
     assert program, "redis-server is missing: run tools/setup"
     port = _free_port()
-    with (folder / "server.log").open("wb") as log:
-        command = [*_DIES_WITH_US, program, "--port", str(port), *_SETTINGS]
-        server = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: _answers(server, port), 30)
-        yield port
-    finally:
-        server.kill()  # nothing in it is worth a goodbye
-        server.wait()
+    command = [*_DIES_WITH_US, program, "--port", str(port), *_SETTINGS]
+    with (
+        (folder / "server.log").open("wb") as log,
+        subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as server,
+    ):
+        try:
+            wait_until(lambda: _answers(server, port), 30)
+            yield port
+        finally:
+            server.kill()  # nothing in it is worth a goodbye
 
 
 def _free_port() -> int:

@@ -37,6 +37,10 @@ class System(ABC):
     def put(self, count: int) -> None:
         """So many jobs, one by one, each known to be kept when the next is put."""
 
+    def fill(self, count: int) -> None:
+        """So many jobs for a drain, however they get there."""
+        self.put(count)
+
     @abstractmethod
     def work(self) -> None:
         """Work on them until the process ends."""
@@ -55,6 +59,9 @@ class Postroom(System):
     def put(self, count: int) -> None:
         for _ in range(count):
             self._queue.put(BODY)
+
+    def fill(self, count: int) -> None:
+        self._queue.put_many([BODY] * count)
 
     def work(self) -> None:
         def handler(delivery: Delivery) -> None:
