@@ -30,6 +30,7 @@ from bench import (
     reclaim,
     report,
     rivals,
+    sleep,
     wake,
     work,
 )
@@ -40,6 +41,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "put": put.cases,
     "claim": claim.cases,
     "worker": work.cases,
+    "sleep": sleep.cases,
     "wake": wake.cases,
     "delay": delay.cases,
     "depth": depth.cases,
@@ -65,6 +67,7 @@ groups:
            also by 8 threads at once, and how many times one thread that is
   claim    claim+ack at batch 1, 10 and 100 through the engine contract, as two calls and by turn
   worker   a Worker that drains no-ops, at concurrency 1 and 4, and handlers that wait 1 ms
+  sleep    how late a bare time.sleep is: a loaded machine makes everybody late, so look here first
   wake     an idle worker: from put to the first line of the handler; and a consumer in another
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early
