@@ -16,7 +16,24 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import claim, delay, depth, disk, imports, peers, put, report, wake, work
+from bench import (
+    claim,
+    cost,
+    delay,
+    depth,
+    disk,
+    imports,
+    peers,
+    pressure,
+    purge,
+    put,
+    reclaim,
+    report,
+    rivals,
+    sleep,
+    wake,
+    work,
+)
 from bench.measure import Case, Result, run
 from bench.stage import ENGINES, Stage
 
@@ -24,17 +41,23 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "put": put.cases,
     "claim": claim.cases,
     "worker": work.cases,
+    "sleep": sleep.cases,
     "wake": wake.cases,
     "delay": delay.cases,
     "depth": depth.cases,
     "disk": disk.cases,
     "peers": peers.cases,
+    "cost": cost.cases,
+    "rivals": rivals.cases,
+    "pressure": pressure.cases,
+    "reclaim": reclaim.cases,
+    "purge": purge.cases,
     "import": imports.cases,
 }
 
 #: Seconds for an engine: no new round begins that would not end within this.
-_SECONDS = {"memory": 120, "sqlite": 210}
-_QUICK_SECONDS = {"memory": 25, "sqlite": 35}
+_SECONDS = {"memory": 120, "sqlite": 210, "redis": 720}
+_QUICK_SECONDS = {"memory": 25, "sqlite": 35, "redis": 60}
 #: A run that hangs is interrupted so long after its time, and ended when that does not help.
 _HANG, _LAST_RESORT = 90, 120
 
@@ -44,18 +67,25 @@ groups:
            also by 8 threads at once, and how many times one thread that is
   claim    claim+ack at batch 1, 10 and 100 through the engine contract, as two calls and by turn
   worker   a Worker that drains no-ops, at concurrency 1 and 4, and handlers that wait 1 ms
+  sleep    how late a bare time.sleep is: a loaded machine makes everybody late, so look here first
   wake     an idle worker: from put to the first line of the handler; and a consumer in another
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early
   depth    claim+ack beside 1 k and up to 1 M waiting messages
   disk     what a waiting message takes in the file of a closed room (sqlite)
   peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
+  cost     what a message costs the server: processor time over its life, memory while it waits (redis)
+  rivals   a drain of no-ops and puts one by one beside dramatiq, huey, taskiq and streaq (redis)
+  pressure delayed messages while a worker drains a backlog at full speed (redis)
+  reclaim  how soon the messages of a dead consumer are taken back, idle and beside 1 M others (redis)
+  purge    how long the server is held up by a purge of 1 M (redis)
   import   import postroom in a fresh interpreter, whose own start is not counted, and what it loads
            (memory)
 
 examples:
-  make bench                                     everything, within six minutes
-  make bench ARGS="--quick"                      a rough idea, within a minute
+  make bench                                     everything, within 20 minutes, of which Redis has 13
+  make bench ARGS="--quick"                      a rough idea, within two minutes
+  make bench ARGS="--engine redis --repeats 3"
   make bench ARGS="--engine sqlite --only put,claim --repeats 9"
   make bench ARGS="--engine sqlite --dir /mnt/ssd"
   python -m bench --json before.json             keep the values of every round
@@ -138,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     groups = "only these groups, see below"
     say("--only", type=_some_of(GROUPS), default=list(GROUPS), metavar="GROUP,…", help=groups)
     say("--repeats", type=_positive, metavar="N", help="rounds at most (default: 5; 2 with --quick)")
-    say("--quick", action="store_true", help="fewer messages: a rough idea within a minute")
+    say("--quick", action="store_true", help="fewer messages: a rough idea within two minutes")
     say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
     say("--json", type=Path, metavar="FILE", help="also write every value to this file")
     return parser

@@ -15,17 +15,17 @@ from postroom.queue import Queue
 
 def cases(stage: Stage) -> list[Case]:
     queues = _Queues(stage, _depths(stage))
-    return [_case(stage, queues, batch) for batch in ((1, 100) if stage.kind.durable else (100,))]
+    return [_case(stage, queues, batch) for batch in ((1, 100) if stage.kind.slow > 1 else (100,))]
 
 
 def _depths(stage: Stage) -> tuple[int, ...]:
-    if stage.kind.durable:  # a third depth would take its time on a disk and say nothing new
+    if stage.kind.slow > 1:  # a third depth would take its time and say nothing new
         return 1_000, stage.size(1_000_000, 50_000)
     return (1_000, 10_000, 100_000) if stage.quick else (1_000, 100_000, 1_000_000)
 
 
 def _case(stage: Stage, queues: _Queues, batch: int) -> Case:
-    rounds = stage.size(100 if stage.kind.durable else 200, 50)
+    rounds = stage.size(100 if stage.kind.slow > 1 else 200, 50)
     least, *others = map(_short, queues.depths)
     costs = [stage.figure(f"claim+ack of {batch} with {depth} waiting", "µs") for depth in (least, *others)]
     ratios = [

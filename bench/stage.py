@@ -14,25 +14,30 @@ from typing import Any, NamedTuple
 import postroom
 from bench.goals import GOALS
 from bench.measure import Figure
+from bench.server import redis_server
 from postroom.model import NewMessage
 from postroom.queue import Queue
 from postroom.room import Room
 
 
 class Kind(NamedTuple):
-    """An engine by its URL, in which {file} stands for a new file in the folder of the run."""
+    """An engine by its URL, in which {file} stands for a new file in the folder of the run, and {port} for
+    that of a new Redis server."""
 
     url: str
     #: A change waits for the disk, so that fewer of them take as long.
     durable: bool = False
     #: Several processes can open it.
     shared: bool = False
+    #: A call takes longer than in memory, so that so many times fewer of them are made.
+    slow: int = 1
 
 
 #: What can be measured. A new engine is one line here, and its goals in `goals`.
 ENGINES = {
     "memory": Kind("memory://"),
-    "sqlite": Kind("sqlite:///{file}", durable=True, shared=True),
+    "sqlite": Kind("sqlite:///{file}", durable=True, shared=True, slow=10),
+    "redis": Kind("redis://127.0.0.1:{port}/0", shared=True, slow=4),
 }
 
 _FRAME = {"to": "ada@example.org", "subject": "the news of the day", "text": ""}
@@ -64,8 +69,8 @@ class Stage:
         return quick if self.quick else full
 
     def calls(self, full: int, quick: int) -> int:
-        """How many calls to make of one message each: a tenth where each of them waits for the disk."""
-        return self.size(full, quick) // (10 if self.kind.durable else 1)
+        """How many calls to make of one message each."""
+        return self.size(full, quick) // self.kind.slow
 
     def figure(self, name: str, unit: str, **options: Any) -> Figure:
         """A figure with what this engine should reach."""
@@ -81,7 +86,11 @@ class Stage:
     def url(self) -> Iterator[str]:
         """Where an engine opens that nobody has used."""
         with self.new_folder() as folder:
-            yield self.kind.url.format(file=folder / "room.db")
+            if "{port}" not in self.kind.url:
+                yield self.kind.url.format(file=folder / "room.db")
+                return
+            with redis_server(folder) as port:
+                yield self.kind.url.format(port=port)
 
     @contextmanager
     def queue(self) -> Iterator[Queue]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bench.__main__ import GROUPS
 from bench.goals import GOALS
-from bench.measure import Case, Figure, Target, percentile, run
+from bench.measure import Case, Figure, Target, percentile, run, wait_until
 from bench.report import file_system, table
 from bench.stage import ENGINES, Stage
+from bench.systems import SYSTEMS
+from tests.processes import has_ended
 
 REPO = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("POSTROOM_")}
@@ -53,6 +57,44 @@ def test_an_engine_with_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "| disk for a waiting message " in run.stdout
     assert "| other process: claimed p99 " in run.stdout
     assert "| dequeue+ack: turn ÷ plain SQLite " in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_redis_has_a_server_for_every_trial(tmp_path: Path) -> None:
+    args = "--engine", "redis", "--only", "cost,pressure,purge,reclaim", "--quick", "--repeats", "1"
+    run = bench(*args, "--dir", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "| Redis CPU a message: put, claim, ack at batch 100 " in run.stdout
+    assert "| delay lateness under full load p99 " in run.stdout
+    assert "| purge of 50,000, some in flight: longest wait of a PING " in run.stdout
+    assert "| overdue, busy: reclaimed after at most " in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_others_are_measured_on_the_same_redis_if_they_are_installed(tmp_path: Path) -> None:
+    args = "--engine", "redis", "--only", "rivals", "--quick", "--repeats", "1"
+    run = bench(*args, "--dir", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "| drain of no-ops: Postroom " in run.stdout
+    assert "| put, one by one: Postroom " in run.stdout
+    others = [name for name, (_, module) in SYSTEMS.items() if importlib.util.find_spec(module)][1:]
+    assert all(f"| drain of no-ops: {name} " in run.stdout for name in others)
+    assert ("÷ the fastest of the others" in run.stdout) == bool(others)
+    assert ("Not measured, because not installed" in run.stdout) == (len(others) < len(SYSTEMS) - 1)
+
+
+def test_an_interrupt_takes_the_server_along(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--engine", "redis", "--only", "delay", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=REPO, env=CLEAN, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr
+        assert "round 1 of 5: delay" in run.stderr.readline()
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        while not (servers := children.read_text(encoding="utf-8").split()):
+            assert run.poll() is None
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.read().endswith("stopped\n")
+    wait_until(lambda: all(has_ended(int(server)) for server in servers), 30)
     assert list(tmp_path.iterdir()) == []
 
 

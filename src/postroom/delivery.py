@@ -22,7 +22,7 @@ from postroom.duration import Duration, Instant, instant, milliseconds
 from postroom.engine import Engine
 from postroom.errors import Bury, EngineUnavailable, InvalidInput, LeaseLost, Retry, Undecodable
 from postroom.limits import check_when
-from postroom.model import Failure, Leased, Message, Outcome, Receipt, Settlement, Verb
+from postroom.model import Failure, Leased, Message, Outcome, Settlement, Verb
 from postroom.policy import Policy
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Delivery:
 
     __slots__ = (
         "__weakref__", "_body", "_engine", "_lease", "_leased", "_on_settled", "_policy", "_token",
-        "context", "lost", "settled", "unanswered",
+        "context", "lost", "receipt", "settled", "unanswered",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,8 @@ class Delivery:
         lease: int | None = None,
         on_settled: Callable[[Delivery], None] | None = None,
     ) -> None:
+        #: What proves that this delivery holds its message.
+        self.receipt = leased.receipt
         self._leased = leased
         self._engine = engine
         self._policy = policy
@@ -77,10 +79,6 @@ class Delivery:
     @property
     def message(self) -> Message:
         return self._leased.message
-
-    @property
-    def receipt(self) -> Receipt:
-        return self._leased.receipt
 
     @property
     def id(self) -> str:

@@ -231,7 +231,8 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def receipt(self) -> Receipt:
-        return Receipt(self.message.queue, self.message.id, self.token)
+        message = self.message
+        return Receipt(message.queue, message.id, self.token)
 
 
 class BlockedBy(enum.StrEnum):

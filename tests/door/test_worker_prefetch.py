@@ -173,18 +173,23 @@ def test_without_experience_a_hand_takes_one_message() -> None:
 def test_the_quicker_the_more_up_to_a_bound() -> None:
     assert (pace(1.0).started, pace(1.0).held(4)) == (1, 0)
     assert (pace(0.01).started, pace(0.01).held(4)) == (1, 20)
-    assert (pace(0.001).started, pace(0.001).held(4)) == (5, 200)
-    assert (pace(0.0).started, pace(0.0).held(4)) == (16, 512)
+    assert (pace(0.001).started, pace(0.001).held(4)) == (5, 0)
+    assert (pace(0.0).started, pace(0.0).held(4)) == (32, 0)
+
+
+def test_all_hands_together_have_a_bound_too() -> None:
+    assert [pace(0.0).all_started(hands) for hands in (1, 4, 100, 1_000)] == [32, 128, 256, 1_000]
+    assert [pace(0.01).all_started(hands) for hands in (1, 4, 1_000)] == [1, 4, 1_000]
 
 
 def test_one_slow_message_among_many_slows_the_pace_at_once_and_for_a_while() -> None:
     quick = pace(*[0.0001] * 50)
-    assert quick.started == 16
+    assert quick.started == 32
     quick.note(1.0)
     assert quick.started == 1
     for _ in range(100):
         quick.note(0.0001)
-    assert quick.started == 16
+    assert quick.started == 32
 
 
 def test_a_stall_counts_before_it_is_over() -> None:

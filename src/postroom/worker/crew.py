@@ -94,8 +94,11 @@ class Crew:
             return Settlement(delivery.receipt, Verb.BURY, failure=failure)
         delivery.begin()
         try:
-            with self._surroundings(delivery) as delivery.context:
+            if self._around is None:
                 handler(delivery)
+            else:
+                with self._around(delivery) as delivery.context:
+                    handler(delivery)
         except BaseException as error:  # a handler must never take its thread down
             settlement = self._failed(delivery, error)
         else:
@@ -110,9 +113,6 @@ class Crew:
             return delivery.settlement(error if isinstance(error, Exception) else HandlerStopped(error))
         except Exception as worse:  # an error that cannot be printed, a log handler that fails
             return delivery.settlement(worse)
-
-    def _surroundings(self, delivery: Delivery) -> AbstractContextManager[Any]:
-        return self._around(delivery) if self._around else contextlib.nullcontext()
 
     def _report(self, delivery: Delivery, error: BaseException) -> None:
         asked_for = isinstance(error, Verdict)

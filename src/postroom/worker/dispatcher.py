@@ -15,7 +15,7 @@ from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
-from postroom.model import BlockedBy, Claimed, Outcome, Receipt, Settlement, Verb
+from postroom.model import BlockedBy, Claimed, Outcome, Settlement, Verb
 from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.crew import Crew
@@ -54,7 +54,7 @@ class Dispatcher:
         self._armed = False
         self._asleep = False
         #: Everything this worker has not settled yet: what the heartbeat renews.
-        self._ours: dict[Receipt, Delivery] = {}
+        self._ours: set[Delivery] = set()
         self._held: dict[str, deque[Delivery]] = {queue: deque() for queue in rotation.queues}
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
         #: What was settled lately, and when.
@@ -74,7 +74,7 @@ class Dispatcher:
         self._sure = False
 
     def holding(self) -> list[Delivery]:
-        return list(self._ours.values())
+        return list(self._ours)
 
     def wake(self) -> None:
         """Have the dispatcher look at what the hands have finished."""
@@ -189,12 +189,13 @@ class Dispatcher:
     def _collect(self) -> None:
         """What the hands have finished since the last round."""
         finished = self._crew.finished
+        if finished:
+            self._moved_at = time.monotonic()
         while finished:
             delivery, settlement = finished.popleft()
             self._in_hand -= 1
-            self._moved_at = time.monotonic()
             if settlement is None:
-                self._ours.pop(delivery.receipt, None)
+                self._ours.discard(delivery)
             else:
                 self._settle_later(delivery, settlement)
 
@@ -225,7 +226,7 @@ class Dispatcher:
                 self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _free(self) -> int:
-        return self._concurrency * self._crew.pace.started - self._in_hand
+        return self._crew.pace.all_started(self._concurrency) - self._in_hand
 
     def _ahead(self) -> int:
         return self._crew.pace.held(self._concurrency) if self._prefetch is None else self._prefetch
@@ -245,7 +246,7 @@ class Dispatcher:
             delivery = self._held[queue].popleft()
             self._rotation.gave(queue)
             if delivery.lost:
-                self._ours.pop(delivery.receipt, None)
+                self._ours.discard(delivery)
                 continue
             starts.setdefault(queue, []).append(delivery)
             free -= 1
@@ -311,8 +312,9 @@ class Dispatcher:
             raise
         starts.pop(queue, None)
         del self._pending[queue][: len(pending)]
+        now = time.monotonic()
         for (delivery, settlement), outcome in zip(pending, turned.settled, strict=True):
-            self._settled(delivery, settlement, outcome)
+            self._settled(delivery, settlement, outcome, now)
         for delivery, outcome in zip(starting, turned.started, strict=True):
             self._begin(delivery, outcome)
         if request:
@@ -333,10 +335,10 @@ class Dispatcher:
                 self._room.engine.settle(queue, again[first : first + MAX_BATCH])
         self._recent.clear()
 
-    def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome) -> None:
+    def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome, now: float) -> None:
         verb = settlement.verb
-        self._recent.append((time.monotonic(), settlement))
-        self._ours.pop(delivery.receipt, None)
+        self._recent.append((now, settlement))
+        self._ours.discard(delivery)
         if not delivery.note_settled(verb, outcome):
             extra = {"event": "delivery.lost", "outcome": str(outcome), **delivery.log_extra}
             log.warning(
@@ -353,13 +355,13 @@ class Dispatcher:
             self._in_hand += 1
             self._crew.hand(delivery)
         else:
-            self._ours.pop(delivery.receipt, None)
+            self._ours.discard(delivery)
 
     def _claimed(
         self, queue: str, deliveries: list[Delivery], claimed: Claimed, request: ClaimRequest
     ) -> None:
         for delivery, leased in zip(deliveries, claimed.deliveries, strict=True):
-            self._ours[delivery.receipt] = delivery
+            self._ours.add(delivery)
             if leased.started:
                 self._begin(delivery, Outcome.OK)
             else:

@@ -39,10 +39,8 @@ class Handlers:
         self._table[queue, kind] = handler
 
     def find(self, queue: str, kind: str) -> Handler | None:
-        for key in ((queue, kind), (queue, None), (None, kind)):
-            if handler := self._table.get(key):
-                return handler
-        return None
+        find = self._table.get
+        return find((queue, kind)) or find((queue, None)) or find((None, kind))
 
     @property
     def queues(self) -> list[str]:

@@ -6,12 +6,13 @@ So it never holds more than it should be able to begin within a moment.
 
 from __future__ import annotations
 
-#: Work for this long is started ahead on every hand (seconds), at most so many messages.
+#: Work for this long is started ahead on every hand (seconds), at most so many messages; and at most so
+#: many by all hands, who share one processor, unless there are more hands.
 _STARTED = 0.005
-_MAX_STARTED = 16
-#: Work for this long is held unstarted (seconds), at most so many messages.
+_MAX_STARTED = 32
+_ALL_STARTED = 256
+#: Work for this long is held unstarted (seconds).
 _HELD = 0.05
-_MAX_HELD = 512
 #: How much the newest measurement counts.
 _WEIGHT = 0.1
 
@@ -37,8 +38,15 @@ class Pace:
             return 1
         return max(1, min(_MAX_STARTED, int(_STARTED / max(self._average, 1e-6))))
 
+    def all_started(self, hands: int) -> int:
+        """How many messages so many hands may have started."""
+        return min(hands * self.started, max(hands, _ALL_STARTED))
+
     def held(self, hands: int) -> int:
-        """How many messages may wait unstarted for so many hands."""
-        if self._average is None:
+        """How many messages may wait unstarted for so many hands.
+
+        None where several may be started at once: a turn that starts others can claim them as well.
+        """
+        if self._average is None or self.started > 1:
             return 0
-        return min(_MAX_HELD, int(hands * _HELD / max(self._average, 1e-6)))
+        return int(hands * _HELD / self._average)

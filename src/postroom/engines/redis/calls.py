@@ -43,6 +43,8 @@ _BLOCKED = {b"": None} | {blocked.encode(): blocked for blocked in BlockedBy}
 _NO_NUMBER = bytes(8)
 _NO_TOKEN = bytes(8)
 _NO_RECEIPT = b""
+#: The length of a packed receipt, and of an id as text.
+_RECEIPT, _ID = 24, 32
 #: The longest number that every sorted set keeps exactly.
 _DIGITS = 16
 
@@ -75,6 +77,12 @@ def puts_of(messages: Sequence[NewMessage], answers: list[bytes] | None) -> list
 
 def _receipt(receipt: Receipt) -> bytes:
     """As a script takes it; nothing for one that can belong to no message."""
+    try:
+        packed = bytes.fromhex(receipt.id + receipt.token)
+        if len(packed) == _RECEIPT and len(receipt.id) == _ID:
+            return packed
+    except (ValueError, TypeError):
+        pass
     id = raw_id(receipt.id)
     try:
         token = bytes.fromhex(receipt.token)
@@ -95,9 +103,6 @@ def outcomes_of(letters: bytes, asked: Iterable[bool]) -> list[Outcome]:
     return [_OUTCOMES[next(found)] if was_asked else Outcome.GONE for was_asked in asked]
 
 
-_LETTERS = {Verb.ACK: b"a", Verb.RELEASE: b"l", Verb.BURY: b"b"}
-
-
 def settle_args(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, list[bytes], list[bool]]:
     """The settlements, which of them have a failure, the failures, and which settlements are in it."""
     packed, has_failure, failures, asked = [], bytearray(), list[bytes](), []
@@ -108,7 +113,7 @@ def settle_args(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, list[b
             continue
         verb = settlement.verb
         if verb is Verb.ACK or verb is Verb.RELEASE:
-            packed.append(_LETTERS[verb] + receipt + _NO_NUMBER)
+            packed.append((b"a" if verb is Verb.ACK else b"l") + receipt + _NO_NUMBER)
             continue
         packed.append(_ending(settlement, receipt))
         has_failure += b"1" if settlement.failure else b"0"
@@ -136,16 +141,19 @@ def claim_args(request: ClaimRequest | None, token: bytes, waiter: bytes) -> lis
     return [request.n, start, lease, "1" if request.suspects else "0", request.consumer, token, waiter]
 
 
+#: What `_history` is of a message that is delivered for the first time.
+_FIRST = 0, 1, False
+
+
 def claimed_of(queue: str, request: ClaimRequest, token: str, reply: list[Any]) -> Claimed:
     """The claim in a reply of `turn`."""
     now, next_wake, blocked, lease, ack_timeout, max_attempts, taken, points = reply[3:11]
     start = len(taken) if request.start is None else request.start
     checkpoints = dict(zip(points[::2], points[1::2], strict=True))
     deliveries = []
-    for place, at in enumerate(range(0, len(taken), 3)):
-        id, value, record = taken[at : at + 3]
+    for place, (id, value, record) in enumerate(zip(taken[::3], taken[1::3], taken[2::3], strict=True)):
         message = message_of(queue, id, value)
-        attempt, count, suspect = _history(record)
+        attempt, count, suspect = _history(record) if record else _FIRST
         timeout = message.ack_timeout or ack_timeout or None
         started = suspect or place < start
         deliveries.append(
@@ -167,8 +175,6 @@ def claimed_of(queue: str, request: ClaimRequest, token: str, reply: list[Any]) 
 
 def _history(record: bytes) -> tuple[int, int, bool]:
     """The attempts and deliveries so far, and whether it is a suspect."""
-    if not record:
-        return 0, 1, False
     kept = delivery_of(record)
     return kept.attempt, kept.deliveries, bool(kept.flags & SUSPECT)
 

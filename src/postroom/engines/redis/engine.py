@@ -26,7 +26,7 @@ from postroom.engine import (
 from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.names import Names
-from postroom.engines.redis.packing import SHOWN, entry_of, policy_of, policy_parts, raw_id, utf8
+from postroom.engines.redis.packing import SHOWN, entry_of, is_plain, policy_of, policy_parts, raw_id, utf8
 from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
 from postroom.errors import Closed, EngineUnavailable, InvalidInput, Uncertain
@@ -57,6 +57,7 @@ from postroom.model import (
     NewMessage,
     Outcome,
     Page,
+    Put,
     QueueStats,
     Receipt,
     Settlement,
@@ -160,6 +161,8 @@ class RedisEngine(Engine):
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
         self.check_put(messages)
+        if len(messages) == 1 and (done := self._put_one(queue, messages[0])):
+            return done
         args = calls.put_args(messages)
         reply, safe = self._put(queue, b"", b"", *args)
         if reply == _UNKNOWN:
@@ -183,6 +186,14 @@ class RedisEngine(Engine):
         reply, replicas = self._client.run_replicated(scripts.PUT, keys, (self._now(), sleepers, *args))
         self._tell(queue, sleepers, reply)
         return reply, replicas > 0
+
+    def _put_one(self, queue: str, message: NewMessage) -> Accepted | None:
+        """Put it the short way, which is there for what most messages are; None: nothing was done."""
+        if self._replicated or message.failure or not is_plain(message):
+            return None
+        args = bytes.fromhex(message.id), message.priority, message.body
+        reply = self._step(scripts.PUT_ONE, queue, *args, keys=self._names.put_one(queue))
+        return Accepted([Put(message.id)], reply[1]) if reply else None
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         return self.turn(queue, (), (), request).claimed
@@ -344,10 +355,10 @@ class RedisEngine(Engine):
         """The answer of a script about one queue; None if there is no such queue."""
         return self._client.run(script, self._names.queue(queue), (self._now(), 0, *args))
 
-    def _step(self, script: Script, queue: str, *args: calls.Argument) -> Any:
+    def _step(self, script: Script, queue: str, *args: calls.Argument, keys: tuple[bytes, ...] = ()) -> Any:
         """The same for a script that may ring, as the first thing that it returns says."""
-        keys, sleepers = self._names.queue(queue), self._ringing.sleepers(queue)
-        reply = self._client.run(script, keys, (self._now(), sleepers, *args))
+        sleepers = self._ringing.sleepers(queue)
+        reply = self._client.run(script, keys or self._names.queue(queue), (self._now(), sleepers, *args))
         self._tell(queue, sleepers, reply)
         return reply
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from postroom.limits import check_name
 
 #: In the order in which every script takes them: see lua/books.lua.
@@ -11,6 +13,10 @@ _PARTS = (
     "groups",
 )  # fmt: skip
 _WAKE, _LOG = _PARTS.index("wake"), _PARTS.index("log")
+#: What lua/put_one.lua takes of them.
+_PUT_ONE = operator.itemgetter(
+    *map(_PARTS.index, ("meta", "ready", "suspects", "due", "body", "known", "wake"))
+)
 #: Names made before are kept, because they are asked for with every call.
 _MOST_KEPT = 10_000
 
@@ -20,6 +26,7 @@ class Names:
         self.prefix = prefix
         self.registry = f"{prefix}:queues".encode()
         self._queues: dict[str, tuple[bytes, ...]] = {}
+        self._put_one: dict[str, tuple[bytes, ...]] = {}
 
     def queue(self, queue: str) -> tuple[bytes, ...]:
         """The keys of a queue, as every script takes them."""
@@ -29,9 +36,16 @@ class Names:
             check_name(queue)
         if len(self._queues) >= _MOST_KEPT:
             self._queues.clear()
+            self._put_one.clear()
         keys = tuple(f"{self.prefix}:{{{queue}}}:{part}".encode() for part in _PARTS)
         self._queues[queue] = keys
+        self._put_one[queue] = _PUT_ONE(keys)
         return keys
+
+    def put_one(self, queue: str) -> tuple[bytes, ...]:
+        """The keys that the put of one plain message takes."""
+        self.queue(queue)
+        return self._put_one[queue]
 
     def wake(self, queue: str) -> bytes:
         return self.queue(queue)[_WAKE]

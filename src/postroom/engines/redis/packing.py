@@ -41,7 +41,8 @@ _NO_ID = b""
 def raw_id(id: str) -> bytes:
     """As it is stored; a text that is no id is that of no message."""
     try:
-        return bytes.fromhex(id) if len(id) == 32 else _NO_ID
+        raw = bytes.fromhex(id)
+        return raw if len(raw) == 16 and len(id) == 32 else _NO_ID
     except (ValueError, TypeError):
         return _NO_ID
 
@@ -52,15 +53,20 @@ _PLAIN = [bytes((0, priority, 0)) for priority in range(256)]
 _UNSET = (None,) * 6
 
 
-def draft(message: NewMessage) -> tuple[bytes, bytes, bytes]:
-    """A new message for the script `put`: its id, what its head will say, and what comes behind that."""
-    id = bytes.fromhex(message.id)
-    if (
+def is_plain(message: NewMessage) -> bool:
+    """Whether it is due now and has nothing but a priority and a body."""
+    return (
         not (message.delay or message.kind or message.correlation_id or message.headers or message.unique_key)
         and message.content_type == JSON
         and (message.due, message.ttl, message.expires, message.ack_timeout, message.max_attempts,
              message.remember) == _UNSET
-    ):  # fmt: skip
+    )  # fmt: skip
+
+
+def draft(message: NewMessage) -> tuple[bytes, bytes, bytes]:
+    """A new message for the script `put`: its id, what its head will say, and what comes behind that."""
+    id = bytes.fromhex(message.id)
+    if is_plain(message):
         return id, _PLAIN[message.priority], message.body
     how, times = _times(message)
     flags, numbers = _numbers(message)

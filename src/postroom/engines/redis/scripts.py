@@ -51,7 +51,7 @@ def _text(name: str) -> str:
 
 
 def _compose(verb: str, flags: str, *parts: str, name: str = "", rare: Sequence[str] = ()) -> Script:
-    texts = [_constants() if part == "constants" else _text(part) for part in parts]
+    texts = [_constants() if part == "constants" else _text(part) for part in ("numbers", *parts)]
     return Script.of(name or verb, f"#!lua{flags}\n" + "".join(texts) + _later(rare) + _text(verb))
 
 
@@ -72,6 +72,7 @@ _STEPS = ("constants", "books", "format", "message", "steps")
 _RARE = ("format", "message", "steps", "time")
 
 PUT = _compose("put", _WRITE, "constants", "books", "format", rare=_RARE)
+PUT_ONE = _compose("put_one", _WRITE)
 TURN = _compose("turn", _DRAIN, "constants", "books", "format", rare=(*_RARE, "endings", "careful"))
 HOLD = _compose("hold", _DRAIN, *_STEPS)
 SWEEP = _compose("sweep", _DRAIN, *_STEPS, "time", "trash")

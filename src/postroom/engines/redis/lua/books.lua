@@ -7,9 +7,7 @@ local META, READY, SUSPECTS, DUE, LEASE, EXPIRES, BODY, DELIVERY, NOTES, DEAD, D
 -- [2] how many waiters of the caller's own process could be rung, so that need not be woken from here.
 
 local call, floor, min, max = redis.call, math.floor, math.min, math.max
-local EPOCH, TICKS, GLITCH, FRESH, KEPT_IDS, LOG_LIMIT = 1735689600000, 32, 60000, 16, 50, 10000
--- The newest form of what is stored that this release can read.
-local FORMAT_KNOWN = 1
+local GLITCH, KEPT_IDS, LOG_LIMIT = 60000, 50, 10000
 
 local function clock()
   if ARGV[1] ~= '' then

@@ -5,7 +5,6 @@
 -- the head. Behind it content_type, headers and unique_key, if the flags say so, and the body.
 local HAS_DUE, HAS_EXPIRES, HAS_ACK, HAS_MAX, HAS_REMEMBER, HAS_NAMES, HAS_TEXTS, HAS_KEY =
   1, 2, 4, 8, 16, 32, 64, 128
-local FIXED, FORMAT = 13, 1
 
 -- A delivery, in DELIVERY: who holds the message, its place, its counts, and a copy of the head. It
 -- exists once a message was delivered, rescheduled or buried.

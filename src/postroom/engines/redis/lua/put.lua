@@ -6,7 +6,7 @@
 -- Returns rings, depth, and what each put came to: '' (created), its own id or the id of the holder;
 --         'unknown' when there is no such queue and no policy to make it by
 
-local BIG_ANSWER, FORGET_EVERY, FORGET = 4194304, 64, 1000
+local BIG_ANSWER, FORGET = 4194304, 1000
 
 local function collect(n)
   local ids, drafts, rests = {}, {}, {}
