@@ -119,7 +119,7 @@ def test_the_later_layer_wins_and_is_the_origin(
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
-        "rate": "7/m", "on_expire": "drop", "dead_letter": "dlq_fast",
+        "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -217,7 +217,7 @@ def test_visibility_timeout_is_the_lease(load_text: Load) -> None:
     assert (config.policy("other").lease, config.policy("a").lease) == (60_000, 600_000)
 
 
-OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "max_in_flight", "sla_p95",
+OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "put_rate", "max_in_flight", "sla_p95",
        "dead_retention", "dead_limit"]  # fmt: skip
 
 
@@ -479,6 +479,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "aging": SPANS | st.none(),
     "capacity": COUNTS | st.none(),
     "rate": st.builds("{}/{}".format, COUNTS, st.sampled_from("smh")) | st.none(),
+    "put_rate": st.builds("{}/{}".format, COUNTS, st.sampled_from("smh")) | st.none(),
     "on_expire": st.sampled_from(["dead", "drop"]),
     "dead_letter": st.from_regex(r"[a-z_]{1,20}", fullmatch=True),
     "keep_done": SPANS,

@@ -43,7 +43,7 @@ from postroom.limits import (
     check_when,
     cut_text,
 )
-from postroom.logs import Log, Record, TopicPage
+from postroom.logs import Log, TopicPage
 from postroom.model import (
     EXPECTED,
     Accepted,
@@ -64,6 +64,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 
 class Capabilities(NamedTuple):
@@ -158,35 +159,6 @@ class Waiter(abc.ABC):
         self.close()
 
 
-class Records(abc.ABC):
-    """Small versioned values with a time to live: locks, breakers, notes, heartbeats.
-
-    Keys live inside a kind; values are at most 64 KB. A version is never used twice, so
-    compare-and-set is safe even after a delete or an expiry in between.
-    """
-
-    @abc.abstractmethod
-    def get(self, kind: str, key: str) -> Record | None:
-        """The record, unless it was never put, was deleted or has expired."""
-
-    @abc.abstractmethod
-    def put(
-        self, kind: str, key: str, value: bytes, *, ttl: int | None = None, expect: int | None = None
-    ) -> int | None:
-        """Write and return the new version; None, and nothing changed, if `expect` does not fit.
-
-        `expect` is the version the caller saw; 0: only if there is none; None: whatever is there.
-        """
-
-    @abc.abstractmethod
-    def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
-        """Remove the record if it is there and, with `expect`, still of that version."""
-
-    @abc.abstractmethod
-    def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
-        """Records of one kind by key, beginning behind the key `after`."""
-
-
 class Engine(abc.ABC):
     """A store of messages. See the module for what every verb promises in common."""
 
@@ -277,8 +249,8 @@ class Engine(abc.ABC):
         """End deliveries: ack, retry, release or bury, an outcome for each.
 
         A retry counts as an attempt and is a dead letter instead when that was the last one. A
-        release does not count and keeps the message's place. An overdue delivery can be settled
-        until it is reclaimed.
+        release does not count and keeps the message's place, unless it comes with a delay: then it
+        waits that long. An overdue delivery can be settled until it is reclaimed.
         """
 
     @abc.abstractmethod
@@ -436,13 +408,16 @@ def check_turn(
     for settlement in settlements:
         if settlement.verb not in _VERBS:
             raise InvalidInput(f"verb: {settlement.verb!r} is not one of {', '.join(Verb)}")
-        if settlement.verb is Verb.RETRY:
+        if settlement.verb in _COMES_BACK:
             check_when(settlement.delay, settlement.due)
+        if settlement.verb is Verb.RELEASE and settlement.due is not None:
+            raise InvalidInput("due: a release takes a delay, not an instant")
     if request:
         check_claim(request)
 
 
 _VERBS = frozenset(Verb)
+_COMES_BACK = frozenset({Verb.RETRY, Verb.RELEASE})
 
 
 def check_claim(request: ClaimRequest) -> None:

@@ -7,6 +7,7 @@
     │   └── MissingExtra          missing_extra
     ├── Refused                   refused
     ├── QueueFull                 queue_full
+    ├── RateLimited               rate_limited
     ├── PartialPut                partial_put
     ├── NotFound                  not_found
     ├── Conflict                  conflict
@@ -23,7 +24,8 @@
     │   └── StoreGone             store_gone
     └── Verdict                   verdict              (raised by handlers, for the worker)
         ├── Retry                 retry
-        └── Bury                  bury
+        ├── Bury                  bury
+        └── Later                 later
 
 A `code` never changes once released: HTTP statuses and CLI exit codes hang on it.
 Without a message of its own, an error says the first line of its docstring.
@@ -91,6 +93,19 @@ class QueueFull(PostroomError):
     def __init__(self, message: str = "", *, reason: str = "capacity") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class RateLimited(PostroomError):
+    """This key has put as much as the queue's `put_rate` allows; nothing of this call was put.
+
+    `retry_after` (seconds) is when there is room for it again.
+    """
+
+    code = "rate_limited"
+
+    def __init__(self, message: str = "", *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class PartialPut(PostroomError):
@@ -228,3 +243,16 @@ class Bury(Verdict):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "the handler gave it up")
+
+
+class Later(Verdict):
+    """Hand this delivery back, for nobody to take for a while; it does not count as an attempt.
+
+    `retry_after` is that while in seconds.
+    """
+
+    code = "later"
+
+    def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Records, Waiter, check_turn
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Waiter, check_turn
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts
@@ -42,6 +42,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
