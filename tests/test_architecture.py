@@ -32,7 +32,7 @@ DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "keeper", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -65,8 +65,9 @@ ALLOWED: dict[str, set[str]] = {
     "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     # the loops
+    "breaker": ROOM_LEVEL,
     "keeper": ROOM_LEVEL,
-    "worker": ROOM_LEVEL | {"keeper"},
+    "worker": ROOM_LEVEL | {"breaker", "keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

@@ -26,6 +26,8 @@
         ├── Retry                 retry
         ├── Bury                  bury
         └── Later                 later
+            ├── InProgress        in_progress
+            └── BreakerOpen       breaker_open
 
 A `code` never changes once released: HTTP statuses and CLI exit codes hang on it.
 Without a message of its own, an error says the first line of its docstring.
@@ -256,3 +258,15 @@ class Later(Verdict):
     def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class InProgress(Later):
+    """The same work is being done elsewhere right now; nothing was done here."""
+
+    code = "in_progress"
+
+
+class BreakerOpen(Later):
+    """The breaker is open: what it guards fails at present, and was not called."""
+
+    code = "breaker_open"

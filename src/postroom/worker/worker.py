@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
+from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.errors import Closed, InvalidInput, PostroomError
@@ -40,6 +41,7 @@ class Worker:
     prefetch      how many messages to hold unstarted; None: as many as will begin within a moment
     order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
     around        a context manager for every job, e.g. a database session; its value is `delivery.context`
+    breakers      breakers by queue: while one is open nothing is claimed from its queue, half open its probes
     stop_timeout  how long a stop waits for running handlers
     keeper        whether to be a candidate for the room's keeper too
 
@@ -57,6 +59,7 @@ class Worker:
         order: Order = "round_robin",
         weights: Mapping[str, int] | None = None,
         around: Around | None = None,
+        breakers: Mapping[str, Breaker] | None = None,
         stop_timeout: Duration = "30s",
         keeper: bool = True,
         name: str = "",
@@ -74,6 +77,7 @@ class Worker:
         self._order: Order = order
         self._weights = weights
         self._around = around
+        self._breakers = dict(breakers or {})
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
@@ -143,6 +147,8 @@ class Worker:
     def _begin(self) -> Rotation:
         """What to work on. Raises InvalidInput here, not in a thread where nobody sees it."""
         queues = self._queues or self._handlers.queues
+        if unknown := self._breakers.keys() - set(queues):
+            raise InvalidInput(f"breakers: this worker has no queue {', '.join(sorted(unknown))}")
         rotation = self.room.rotation(queues, self._order, weights=self._weights)
         if not self._running.acquire(blocking=False):
             raise InvalidInput("this worker runs already")
@@ -158,7 +164,9 @@ class Worker:
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
         crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
-        dispatcher = Dispatcher(self.room, rotation, crew, self._concurrency, self._prefetch, self.name)
+        dispatcher = Dispatcher(
+            self.room, rotation, crew, self._concurrency, self._prefetch, self.name, self._breakers
+        )
         self._dispatcher, self._crew = dispatcher, crew
         heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:
