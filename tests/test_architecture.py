@@ -32,7 +32,7 @@ DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "idempotency", "keeper", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -66,8 +66,9 @@ ALLOWED: dict[str, set[str]] = {
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     # the loops
     "breaker": ROOM_LEVEL,
+    "idempotency": ROOM_LEVEL,
     "keeper": ROOM_LEVEL,
-    "worker": ROOM_LEVEL | {"breaker", "keeper"},
+    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

@@ -119,6 +119,7 @@ def test_the_later_layer_wins_and_is_the_origin(
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
+        "idempotency_every_task": "on",
         "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
@@ -532,6 +533,20 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
     assert known.without_secrets(url) == shown
 
 
+def test_a_table_of_the_file_is_a_prefix_everywhere_else(load_text: Load) -> None:
+    config = load_text('[idempotency]\nevery_task = true\nttl = "1h"', {"POSTROOM_IDEMPOTENCY_TTL": "2h"})
+    assert (config.idempotency_every_task, config.idempotency_ttl) == (True, 7_200_000)
+    assert config.origin_of(None, "idempotency_ttl") == "POSTROOM_IDEMPOTENCY_TTL"
+
+
+@pytest.mark.parametrize(
+    "text", ["idempotency = 1", "[idempotency]\nevry_task = true", "[idempotency]\nttl = 0"]
+)
+def test_a_table_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
+    with pytest.raises(ConfigError, match="idempotency"):
+        load_text(text)
+
+
 PAGE = REPO / "docs" / "reference" / "config.md"
 
 
@@ -539,7 +554,7 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
     def shown(value: Any) -> str:
-        return {None: "off", True: "true"}.get(value, str(value))
+        return str(value).lower() if isinstance(value, bool) else "off" if value is None else str(value)
 
     defaults = {name: shown(value) for name, value in known.DEFAULTS.items() if name != "labels"}
     assert rows == defaults | {"labels": "{ low = 0, normal = 5, high = 10 }"}

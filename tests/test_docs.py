@@ -14,6 +14,7 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/circuit-breakers.md",
+    "docs/how-to/never-pay-twice.md",
     "docs/how-to/test-an-engine.md",
     "docs/how-to/use-a-sqlite-file.md",
 ]

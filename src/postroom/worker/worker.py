@@ -15,6 +15,7 @@ from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.errors import Closed, InvalidInput, PostroomError
+from postroom.idempotency import idempotent, is_guarded
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH, check_between
 from postroom.room import Room
@@ -72,7 +73,7 @@ class Worker:
         self.room = room
         self.name = name or f"{room.consumer}/worker"
         self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
-        self._handlers = Handlers(handlers)
+        self._handlers = Handlers(handlers, self._guard)
         self._queues = queues
         self._order: Order = order
         self._weights = weights
@@ -103,6 +104,13 @@ class Worker:
             return handler
 
         return register
+
+    def _guard(self, handler: Handler) -> Handler:
+        """A handler as it is run: once for each message, if the configuration says so of every task."""
+        config = self.room.config
+        if not config.idempotency_every_task or is_guarded(handler):
+            return handler
+        return idempotent(ttl=config.idempotency_ttl / 1_000)(handler)
 
     # --- running ----------------------------------------------------------------------------
 
