@@ -32,7 +32,7 @@ DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "idempotency", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "idempotency", "keeper", "sqlguard", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     # the loops
     "breaker": ROOM_LEVEL,
     "idempotency": ROOM_LEVEL,
+    "sqlguard": WORDS,
     "keeper": ROOM_LEVEL,
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
     "aio": ROOM_LEVEL,

@@ -16,7 +16,7 @@ Two phases, fenced. First the work is *claimed*: a record names the delivery tha
 
 What it cannot do: between the effect (the payment) and the second phase a process can die, and then the
 effect happens again. Only the one who has the effect can close that gap: give your provider
-`delivery.idempotency_key`, or keep the effect and its mark in one transaction of your database.
+`delivery.idempotency_key`, or keep the effect and the mark in one transaction (`postroom.sqlguard`).
 """
 
 from __future__ import annotations
