@@ -33,7 +33,7 @@ ROOM_LEVEL = DOMAIN | {
     "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
     "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "deadletters", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "deadletters", "idempotency", "keeper", "sqlguard", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},
     # the one contract, and those who keep it
-    "records": {"logs"},
+    "records": WORDS | {"backoff", "policy"},
     "engine": WORDS | {"backoff", "policy", "records"},
     "engines": DOMAIN,
     "engines.steps": DOMAIN,
@@ -68,8 +68,11 @@ ALLOWED: dict[str, set[str]] = {
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     "deadletters": ROOM_LEVEL,
     # the loops
+    "breaker": ROOM_LEVEL,
+    "idempotency": ROOM_LEVEL,
+    "sqlguard": WORDS,
     "keeper": ROOM_LEVEL,
-    "worker": ROOM_LEVEL | {"keeper"},
+    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

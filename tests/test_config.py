@@ -119,7 +119,8 @@ def test_the_later_layer_wins_and_is_the_origin(
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
-        "rate": "7/m", "on_expire": "drop", "dead_letter": "dlq_fast", "durability": "replicated",
+        "idempotency_every_task": "on", "durability": "replicated",
+        "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -217,7 +218,7 @@ def test_visibility_timeout_is_the_lease(load_text: Load) -> None:
     assert (config.policy("other").lease, config.policy("a").lease) == (60_000, 600_000)
 
 
-OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "max_in_flight", "sla_p95",
+OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "put_rate", "max_in_flight", "sla_p95",
        "dead_retention", "dead_limit"]  # fmt: skip
 
 
@@ -479,6 +480,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "aging": SPANS | st.none(),
     "capacity": COUNTS | st.none(),
     "rate": st.builds("{}/{}".format, COUNTS, st.sampled_from("smh")) | st.none(),
+    "put_rate": st.builds("{}/{}".format, COUNTS, st.sampled_from("smh")) | st.none(),
     "on_expire": st.sampled_from(["dead", "drop"]),
     "dead_letter": st.from_regex(r"[a-z_]{1,20}", fullmatch=True),
     "keep_done": SPANS,
@@ -531,6 +533,20 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
     assert known.without_secrets(url) == shown
 
 
+def test_a_table_of_the_file_is_a_prefix_everywhere_else(load_text: Load) -> None:
+    config = load_text('[idempotency]\nevery_task = true\nttl = "1h"', {"POSTROOM_IDEMPOTENCY_TTL": "2h"})
+    assert (config.idempotency_every_task, config.idempotency_ttl) == (True, 7_200_000)
+    assert config.origin_of(None, "idempotency_ttl") == "POSTROOM_IDEMPOTENCY_TTL"
+
+
+@pytest.mark.parametrize(
+    "text", ["idempotency = 1", "[idempotency]\nevry_task = true", "[idempotency]\nttl = 0"]
+)
+def test_a_table_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
+    with pytest.raises(ConfigError, match="idempotency"):
+        load_text(text)
+
+
 PAGE = REPO / "docs" / "reference" / "config.md"
 
 
@@ -538,7 +554,7 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
     def shown(value: Any) -> str:
-        return {None: "off", True: "true"}.get(value, str(value))
+        return str(value).lower() if isinstance(value, bool) else "off" if value is None else str(value)
 
     defaults = {name: shown(value) for name, value in known.DEFAULTS.items() if name != "labels"}
     assert rows == defaults | {"labels": "{ low = 0, normal = 5, high = 10 }"}

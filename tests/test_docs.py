@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/test-an-engine.md", "docs/how-to/use-a-sqlite-file.md"]
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/circuit-breakers.md",
+    "docs/how-to/never-pay-twice.md",
+    "docs/how-to/test-an-engine.md",
+    "docs/how-to/use-a-sqlite-file.md",
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 

@@ -77,11 +77,13 @@ class AsyncQueue:
         self.room = room
         self.queue = queue
 
-    async def put(self, body: Any, **options: Unpack[PutOptions]) -> Put:
-        return await self.room.call(self.queue.put, body, **options)
+    async def put(self, body: Any, *, rate_key: str | None = None, **options: Unpack[PutOptions]) -> Put:
+        return await self.room.call(self.queue.put, body, rate_key=rate_key, **options)
 
-    async def put_many(self, bodies: Iterable[Any], **options: Unpack[PutOptions]) -> list[Put]:
-        return await self.room.call(self.queue.put_many, bodies, **options)
+    async def put_many(
+        self, bodies: Iterable[Any], *, rate_key: str | None = None, **options: Unpack[PutOptions]
+    ) -> list[Put]:
+        return await self.room.call(self.queue.put_many, bodies, rate_key=rate_key, **options)
 
     async def stats(self) -> QueueStats:
         return await self.room.call(self.queue.stats)

@@ -53,6 +53,8 @@ class Config:
     spool           the URL of a spool, which takes puts while the store is away; None: there is none
     health_check_timeout  how long the store may take to answer before the spool takes over
     spool_capacity  how many messages the spool may hold, and spool_bytes how much of bodies
+    idempotency_every_task  whether every handler runs once for each message, and
+    idempotency_ttl         how long it is known that it did
     default         the policy of every queue without a table of its own
     declared        the policies of the queues that have one
     file            the file that was read; None without one
@@ -72,6 +74,8 @@ class Config:
     health_check_timeout: int
     spool_capacity: int
     spool_bytes: int
+    idempotency_every_task: bool
+    idempotency_ttl: int
     default: Policy
     declared: Mapping[str, Policy]
     file: str | None
@@ -109,6 +113,7 @@ def load(
     """
     file, content = _read_file(path, environ)
     queues = content.pop("queues", {})
+    content = _flat(f"{file}", content)
     settings = {
         **{name: Setting(value, "default") for name, value in known.DEFAULTS.items()},
         **_layer(f"{file}: ", content, _spelling(*known.TOP_LEVEL, "queues"), origin=file),
@@ -132,6 +137,8 @@ def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> C
         health_check_timeout=milliseconds(settings["health_check_timeout"].value),
         spool_capacity=settings["spool_capacity"].value,
         spool_bytes=known.size_in_bytes(settings["spool_bytes"].value),
+        idempotency_every_task=settings["idempotency_every_task"].value,
+        idempotency_ttl=milliseconds(settings["idempotency_ttl"].value),
         default=_policy(settings),
         declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
         file=file,
@@ -167,6 +174,16 @@ def _read_file(
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: is not valid TOML: {error}") from None
+
+
+def _flat(file: str, content: dict[str, Any]) -> dict[str, Any]:
+    """`[idempotency] ttl` is `idempotency_ttl` in every other layer."""
+    flat = {name: value for name, value in content.items() if name not in known.TABLES}
+    for table in content.keys() & set(known.TABLES):
+        if not isinstance(content[table], dict):
+            raise ConfigError(f"{file}: {table}: expected a table [{table}], not {content[table]!r}")
+        flat |= {f"{table}_{name}": value for name, value in content[table].items()}
+    return flat
 
 
 def _tables(file: str, queues: Any) -> dict[str, Layer]:

@@ -20,7 +20,7 @@ import msgspec
 from postroom.content import decode
 from postroom.duration import Duration, Instant, instant, milliseconds
 from postroom.engine import Engine
-from postroom.errors import Bury, EngineUnavailable, InvalidInput, LeaseLost, Retry, Undecodable
+from postroom.errors import Bury, EngineUnavailable, InvalidInput, Later, LeaseLost, Retry, Undecodable
 from postroom.limits import check_when
 from postroom.model import Failure, Leased, Message, Outcome, Settlement, Verb
 from postroom.policy import Policy
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import random
 
 log = logging.getLogger(__name__)
+
+#: The header that names the work; the same in every door.
+IDEMPOTENCY_KEY = "idempotency-key"
 
 _current: ContextVar[Delivery | None] = ContextVar("postroom_delivery", default=None)
 
@@ -111,6 +114,19 @@ class Delivery:
         return self.message.correlation_id or self.message.id
 
     @property
+    def idempotency_key(self) -> str:
+        """What names this work however often it is delivered, for a provider that honours such a key.
+
+        The message's header `idempotency-key`; without one, the message's id.
+        """
+        return self.headers.get(IDEMPOTENCY_KEY) or self.id
+
+    @property
+    def engine(self) -> Engine:
+        """The store that this message is kept in."""
+        return self._engine
+
+    @property
     def attempt(self) -> int:
         return self._leased.attempt
 
@@ -180,9 +196,9 @@ class Delivery:
         """
         self._settle(self._retry(_failure(error), after, at))
 
-    def release(self) -> None:
-        """Hand the message back to its place. Does not count as an attempt."""
-        self._settle(Settlement(self.receipt, Verb.RELEASE))
+    def release(self, delay: Duration = 0) -> None:
+        """Hand the message back to its place, or for a delay to nobody. Does not count as an attempt."""
+        self._settle(self._release(delay))
 
     def bury(self, reason: BaseException | str = "") -> None:
         """Keep the message as a dead letter now, without further attempts."""
@@ -196,6 +212,8 @@ class Delivery:
                 return Settlement(self.receipt)
             case Retry():
                 return self._retry_as_told(error)
+            case Later():
+                return self._release(error.retry_after)
             case Bury() | Undecodable():
                 return Settlement(self.receipt, Verb.BURY, failure=_failure(error))
             case Exception():
@@ -203,6 +221,9 @@ class Delivery:
             case _:
                 # KeyboardInterrupt, SystemExit: the work was stopped, it did not fail.
                 return Settlement(self.receipt, Verb.RELEASE)
+
+    def _release(self, delay: Duration) -> Settlement:
+        return Settlement(self.receipt, Verb.RELEASE, delay=milliseconds(delay, "delay"))
 
     def _retry_as_told(self, verdict: Retry) -> Settlement:
         try:
@@ -296,7 +317,7 @@ class Delivery:
         with contextlib.suppress(LeaseLost):  # the error of the work matters more than the lost lease
             self._settle(self.settlement(error))
         log.info("delivery failed", exc_info=error, extra={"event": "delivery.failed", **self.log_extra})
-        return isinstance(error, Retry | Bury)
+        return isinstance(error, Retry | Bury | Later)
 
     def __enter__(self) -> Self:
         self.begin()

@@ -254,8 +254,8 @@ class Engine(abc.ABC):
         """End deliveries: ack, retry, release or bury, an outcome for each.
 
         A retry counts as an attempt and is a dead letter instead when that was the last one. A
-        release does not count and keeps the message's place. An overdue delivery can be settled
-        until it is reclaimed.
+        release does not count and keeps the message's place, unless it comes with a delay: then it
+        waits that long. An overdue delivery can be settled until it is reclaimed.
         """
 
     @abc.abstractmethod
@@ -424,11 +424,14 @@ def check_turn(
     for settlement in settlements:
         if settlement.verb is not Verb.ACK and settlement.verb not in _VERBS:  # to look an enum up takes time
             raise InvalidInput(f"verb: {settlement.verb!r} is not one of {', '.join(Verb)}")
-        if settlement.verb is Verb.RETRY:
+        if settlement.verb in _COMES_BACK:
             check_when(settlement.delay, settlement.due)
+        if settlement.verb is Verb.RELEASE and settlement.due is not None:
+            raise InvalidInput("due: a release takes a delay, not an instant")
     if request:
         check_between("n", request.n, 0, MAX_BATCH)
         check_span("lease", request.lease)
 
 
 _VERBS = frozenset(Verb)
+_COMES_BACK = frozenset({Verb.RETRY, Verb.RELEASE})

@@ -7,6 +7,7 @@
     │   └── MissingExtra          missing_extra
     ├── Refused                   refused
     ├── QueueFull                 queue_full
+    ├── RateLimited               rate_limited
     ├── PartialPut                partial_put
     ├── Uncertain                 uncertain
     ├── NotFound                  not_found
@@ -24,7 +25,10 @@
     │   └── StoreGone             store_gone
     └── Verdict                   verdict              (raised by handlers, for the worker)
         ├── Retry                 retry
-        └── Bury                  bury
+        ├── Bury                  bury
+        └── Later                 later
+            ├── InProgress        in_progress
+            └── BreakerOpen       breaker_open
 
 A `code` never changes once released: HTTP statuses and CLI exit codes hang on it.
 Without a message of its own, an error says the first line of its docstring.
@@ -92,6 +96,19 @@ class QueueFull(PostroomError):
     def __init__(self, message: str = "", *, reason: str = "capacity") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class RateLimited(PostroomError):
+    """This key has put as much as the queue's `put_rate` allows; nothing of this call was put.
+
+    `retry_after` (seconds) is when there is room for it again.
+    """
+
+    code = "rate_limited"
+
+    def __init__(self, message: str = "", *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class PartialPut(PostroomError):
@@ -242,3 +259,28 @@ class Bury(Verdict):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "the handler gave it up")
+
+
+class Later(Verdict):
+    """Hand this delivery back, for nobody to take for a while; it does not count as an attempt.
+
+    `retry_after` is that while in seconds.
+    """
+
+    code = "later"
+
+    def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class InProgress(Later):
+    """The same work is being done elsewhere right now; nothing was done here."""
+
+    code = "in_progress"
+
+
+class BreakerOpen(Later):
+    """The breaker is open: what it guards fails at present, and was not called."""
+
+    code = "breaker_open"

@@ -262,7 +262,10 @@ class Verb(enum.StrEnum):
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """One delivery's end. `delay` (a span) or `due` (an instant) say when a retry comes back."""
+    """One delivery's end.
+
+    `delay` (a span) or `due` (an instant) say when a retry comes back; a release takes a delay too.
+    """
 
     receipt: Receipt
     verb: Verb = Verb.ACK

@@ -34,9 +34,9 @@ _STRICT = 2**45
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many claims a second, minute or hour. The bucket holds one second's worth, at least one.
+    """So many a second, minute or hour. The bucket of claims holds one second's worth, at least one.
 
-    The bucket is kept in whole numbers, so that every engine counts alike: a millisecond earns
+    A bucket is kept in whole numbers, so that every engine counts alike: a millisecond earns
     `count`, a claim costs `per`, and it is full at `full`.
     """
 
@@ -44,10 +44,10 @@ class Rate:
     per: int
 
     @classmethod
-    def parse(cls, text: str) -> Rate:
+    def parse(cls, text: str, name: str = "rate") -> Rate:
         match = _RATE.fullmatch(text) if isinstance(text, str) else None
         if not match or int(match[1]) == 0:
-            raise InvalidInput(f'rate: {text!r} is not a rate such as "100/s", "30/m" or "500/h"')
+            raise InvalidInput(f'{name}: {text!r} is not a rate such as "100/s", "30/m" or "500/h"')
         return cls(int(match[1]), _PER[match[2]])
 
     @property
@@ -78,6 +78,7 @@ class Policy:
     capacity        the most that may wait (ready + scheduled); a put beyond it is QueueFull
     warn_depth      a waiting number that is worth a warning in the log
     rate            claims a second, minute or hour: "100/s"
+    put_rate        puts a second, minute or hour of each `rate_key`, a whole span's worth at once
     max_in_flight   the most that may be leased at once
     on_expire       what becomes of a message nobody took before it expired: "dead" or "drop"
     sla_p95         the wait that 95 of 100 messages should stay below
@@ -99,6 +100,7 @@ class Policy:
     capacity: int | None
     warn_depth: int | None
     rate: Rate | None
+    put_rate: Rate | None
     max_in_flight: int | None
     on_expire: OnExpire
     sla_p95: int | None
@@ -124,6 +126,7 @@ class Policy:
         capacity: int | None = None,
         warn_depth: int | None = None,
         rate: str | None = None,
+        put_rate: str | None = None,
         max_in_flight: int | None = None,
         on_expire: OnExpire = "dead",
         sla_p95: Duration | None = None,
@@ -134,8 +137,6 @@ class Policy:
         keep_done: Duration = 0,
         suspect_after: int = 3,
     ) -> None:
-        if on_expire not in ("dead", "drop"):
-            raise InvalidInput(f'on_expire: {on_expire!r} is neither "dead" nor "drop"')
         values: dict[str, Any] = {
             "lease": _positive("lease", lease),
             "ack_timeout": _optional("ack_timeout", ack_timeout),
@@ -146,9 +147,10 @@ class Policy:
             "aging": _aging(aging),
             "capacity": _count("capacity", capacity),
             "warn_depth": _count("warn_depth", warn_depth),
-            "rate": None if rate is None else Rate.parse(rate),
+            "rate": _rate("rate", rate),
+            "put_rate": _rate("put_rate", put_rate),
             "max_in_flight": _count("max_in_flight", max_in_flight),
-            "on_expire": on_expire,
+            "on_expire": _on_expire(on_expire),
             "sla_p95": _optional("sla_p95", sla_p95),
             "dead_letter": check_name(dead_letter, "dead_letter"),
             "dead_retention": _optional("dead_retention", dead_retention),
@@ -167,7 +169,7 @@ class Policy:
             value = getattr(self, field.name)
             if field.name in _SPANS and value is not None:
                 value = format_duration(value)
-            elif field.name in ("backoff", "rate") and value is not None:
+            elif field.name in ("backoff", "rate", "put_rate") and value is not None:
                 value = str(value)
             text[field.name] = dict(value) if field.name == "labels" else value
         return text
@@ -216,6 +218,16 @@ SETTINGS = frozenset(Policy.__init__.__kwdefaults__ or ())
 _SPANS = frozenset(
     {"lease", "ack_timeout", "aging", "sla_p95", "dead_retention", "dedupe_window", "keep_done"}
 )
+
+
+def _on_expire(value: OnExpire) -> OnExpire:
+    if value not in ("dead", "drop"):
+        raise InvalidInput(f'on_expire: {value!r} is neither "dead" nor "drop"')
+    return value
+
+
+def _rate(name: str, value: str | None) -> Rate | None:
+    return None if value is None else Rate.parse(value, name)
 
 
 def _positive(name: str, value: Duration) -> int:

@@ -13,8 +13,16 @@ from postroom.content import encode
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
 from postroom.duration import Duration, Instant, instant, milliseconds
-from postroom.errors import Conflict, InvalidInput, NotFound, PartialPut, PostroomError, Uncertain
-from postroom.limits import check_name
+from postroom.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PartialPut,
+    PostroomError,
+    RateLimited,
+    Uncertain,
+)
+from postroom.limits import check_key, check_name
 from postroom.logs import Log
 from postroom.model import Accepted, Action, Entry, Move, Moved, NewMessage, Page, Put, QueueStats, State
 from postroom.policy import Policy
@@ -48,27 +56,42 @@ class Queue:
 
     # --- put --------------------------------------------------------------------------------
 
-    def put(self, body: Any, *, connection: object = None, **options: Unpack[PutOptions]) -> Put:
+    def put(
+        self,
+        body: Any,
+        *,
+        connection: object = None,
+        rate_key: str | None = None,
+        **options: Unpack[PutOptions],
+    ) -> Put:
         """Keep a message; when this returns it is safe. For the options see `PutOptions`.
 
         With a `connection` (of sqlite3 or SQLAlchemy, to the file of this room) it becomes a part of
         the transaction there: kept if and only if that commits. Then call `room.ring()`; who waits
         notices without it a quarter of a second later.
+        `rate_key` names who puts: each may put by the policy's `put_rate` and is then RateLimited.
         The body may also be a message made by `message`, which has its options already.
-        Raises QueueFull, BodyTooLarge, InvalidInput or Refused (by a hook); then nothing was put. With
-        `durability="replicated"` also Uncertain: put it again with the same id, which it names.
+        Raises QueueFull, RateLimited, BodyTooLarge, InvalidInput or Refused (by a hook): nothing was put.
+        With `durability="replicated"` also Uncertain: put it again with the same id, which it names.
         """
         policy = self.room.policy(self.name, declare=connection is None)
-        return self._put([self._hooked(_made(body, policy, options))], policy, connection)[0]
+        message = self._hooked(_made(body, policy, options))
+        return self._put([message], policy, connection, rate_key)[0]
 
     def put_many(
-        self, bodies: Iterable[Any], *, connection: object = None, **options: Unpack[PutOptions]
+        self,
+        bodies: Iterable[Any],
+        *,
+        connection: object = None,
+        rate_key: str | None = None,
+        **options: Unpack[PutOptions],
     ) -> list[Put]:
         """Keep many messages, in calls of at most 1,000 messages and 16 MB, each all or nothing.
 
         A body may also be a message made by `message`. Raises PartialPut when a later call was
         refused after an earlier one had been accepted, or when no replica has confirmed a call:
-        repeat its `refused`, which have their ids. With a `connection`, see `put`.
+        repeat its `refused`, which have their ids. With a `connection` or a `rate_key`, see `put`; the
+        messages of one call count together.
         """
         if options.get("id"):
             raise InvalidInput("put_many: an id is the name of one message; give it to `message`")
@@ -78,7 +101,7 @@ class Queue:
         accepted: list[Put] = []
         for call in calls([self._hooked(message) for message in messages]):
             try:
-                accepted += self._put(call, policy, connection)
+                accepted += self._put(call, policy, connection, rate_key)
             except PostroomError as error:
                 if not accepted and not isinstance(error, Uncertain):
                     raise
@@ -95,14 +118,32 @@ class Queue:
             message = hook(message, self) or message
         return message
 
-    def _put(self, messages: Sequence[NewMessage], policy: Policy, connection: object) -> list[Put]:
+    def _put(
+        self, messages: Sequence[NewMessage], policy: Policy, connection: object, rate_key: str | None
+    ) -> list[Put]:
         self.room.check_open()
+        if rate_key is not None:
+            self._take(len(messages), policy, connection, rate_key)
         if connection is None:
             accepted = self.room.engine.put(self.name, messages)
         else:
             accepted = self.room.put_within(connection, self.name, messages, policy)
         self._warn_if_deep(accepted, policy.warn_depth)
         return accepted.puts
+
+    def _take(self, n: int, policy: Policy, connection: object, key: str) -> None:
+        """Count these puts for this key, before they are put: a crash in between costs the key a little."""
+        check_key(key, "rate_key")
+        if (rate := policy.put_rate) is None:
+            return
+        if connection is not None:
+            # Another step of the store, which waits for that transaction, which waits for us.
+            raise InvalidInput("rate_key: puts in a transaction of your own cannot be counted")
+        bucket = f"{self.name}\0{rate}\0{key}"  # with the rate: another one is another bucket
+        if missing := self.room.engine.records.take("rate", bucket, n, rate=rate, burst=rate.count):
+            raise RateLimited(
+                f"queue {self.name!r} takes {rate} of one rate_key", retry_after=missing / 1_000
+            )
 
     def _warn_if_deep(self, accepted: Accepted, limit: int | None) -> None:
         if limit is None or accepted.depth < limit:

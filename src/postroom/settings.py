@@ -146,7 +146,12 @@ ROOM: dict[str, Callable[[str, Any], Any]] = {
     "health_check_timeout": _span,
     "spool_capacity": _positive,
     "spool_bytes": _size,
+    "idempotency_every_task": _flag,
+    "idempotency_ttl": _span,
 }
+
+#: Tables of the file whose settings begin with the table's name everywhere else.
+TABLES = ("idempotency",)
 
 _POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Policy.__init__).items()}
@@ -183,5 +188,7 @@ DEFAULTS: dict[str, Any] = {
     "health_check_timeout": "2s",
     "spool_capacity": 100_000,
     "spool_bytes": "512MB",
+    "idempotency_every_task": False,
+    "idempotency_ttl": "1d",
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

@@ -56,10 +56,12 @@ def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
       url sweep_interval sweep_batch max_body keeper_ttl poll_timeout
       durability replication_timeout
       spool health_check_timeout spool_capacity spool_bytes
+    In a table [idempotency], without that word:
+      idempotency_every_task idempotency_ttl
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
-      capacity warn_depth rate max_in_flight on_expire sla_p95 dead_letter
-      dead_retention dead_limit dedupe_window keep_done suspect_after
+      capacity warn_depth rate put_rate max_in_flight on_expire sla_p95
+      dead_letter dead_retention dead_limit dedupe_window keep_done suspect_after
     Also understood: visibility_timeout (lease), retries (max_attempts - 1).
     """
     from postroom.config import load

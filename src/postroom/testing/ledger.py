@@ -145,6 +145,8 @@ class Ledger:
                 self._leave(id, "acked")
             case Verb.RETRY:
                 known.plain, known.due = False, now + settlement.delay
+            case Verb.RELEASE if settlement.delay:
+                known.plain, known.due = False, now + settlement.delay
 
     def started(self, id: str, outcome: Outcome) -> None:
         if outcome is Outcome.OK:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 
+from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
@@ -30,6 +32,8 @@ _DEAF = 0.1
 _SUSPECTS = 1.0
 #: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
 _LEAST_WAIT = 0.005
+#: A queue whose breaker is open is looked at again at least this often (seconds).
+_BREAKER = 1.0
 #: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
 _REPEAT = 2.0
 #: The name under which the hands ring; no queue can have it.
@@ -42,7 +46,14 @@ class Dispatcher:
     """What a worker holds, and the rounds in which it comes and goes."""
 
     def __init__(
-        self, room: Room, rotation: Rotation, crew: Crew, concurrency: int, prefetch: int | None, name: str
+        self,
+        room: Room,
+        rotation: Rotation,
+        crew: Crew,
+        concurrency: int,
+        prefetch: int | None,
+        name: str,
+        breakers: Mapping[str, Breaker],
     ) -> None:
         self._room = room
         self._rotation = rotation
@@ -50,6 +61,9 @@ class Dispatcher:
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._name = name
+        self._breakers = breakers
+        #: Queues that were not asked because of their breaker.
+        self._held_up: set[str] = set()
         self._waiter = room.waiter(rotation.queues)
         self._armed = False
         self._asleep = False
@@ -122,6 +136,7 @@ class Dispatcher:
         self._collect()
         self._unstall()
         self._listen()
+        self._heed_breakers()
         starts = self._choose_starts() if claiming else {}
         did = False
         try:
@@ -225,6 +240,33 @@ class Dispatcher:
                 delivery = held.pop()
                 self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
+    def _heed_breakers(self) -> None:
+        """Hand back what was claimed before its breaker opened, and go on where one let us."""
+        for queue in self._breakers.keys() & self._held.keys():
+            probes = self._probes(queue)
+            if probes is not None:
+                self._release_all(self._held[queue])
+            if probes == 0:
+                self._held_up.add(queue)
+                wait = self._breakers[queue].retry_after() or _BREAKER
+                self._ask_at[queue] = time.monotonic() + min(wait, _BREAKER)
+            elif queue in self._held_up:
+                self._held_up.discard(queue)
+                self._ask_at[queue] = 0.0
+
+    def _probes(self, queue: str) -> int | None:
+        """How many more of this queue its breaker lets through; None: as many as come."""
+        breaker = self._breakers.get(queue)
+        limit = breaker.limit() if breaker else None
+        if not limit:
+            return limit
+        return max(0, limit - sum(receipt.queue == queue for receipt in self._ours))
+
+    def _release_all(self, held: deque[Delivery]) -> None:
+        while held:
+            delivery = held.pop()
+            self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
+
     def _free(self) -> int:
         return self._crew.pace.all_started(self._concurrency) - self._in_hand
 
@@ -273,6 +315,10 @@ class Dispatcher:
         starting = sum(map(len, starts.values()))
         start, space = max(0, self._free() - starting), self._space(starting)
         early = time.monotonic() < self._ask_at[queue] and not self._lifts(queue, start)
+        probes = self._probes(queue)
+        if probes is not None:
+            # What is not begun at once would only be handed back.
+            space = min(space, start, probes)
         if early or space <= 0:
             return None
         return ClaimRequest(

@@ -16,7 +16,13 @@ Handler = Callable[[Delivery], Any]
 class Handlers:
     """Handlers by queue, by kind, or by both; the closest registration wins."""
 
-    def __init__(self, by_queue: Mapping[str, Handler] | None = None) -> None:
+    def __init__(
+        self,
+        by_queue: Mapping[str, Handler] | None = None,
+        guard: Callable[[Handler], Handler] = lambda handler: handler,
+    ) -> None:
+        """`guard` is what every handler is wrapped into."""
+        self._guard = guard
         self._table: dict[tuple[str | None, str | None], Handler] = {}
         if by_queue is not None and not isinstance(by_queue, Mapping):
             raise InvalidInput(f"handlers: expected a function for each queue name, not {by_queue!r:.80}")
@@ -36,7 +42,7 @@ class Handlers:
                 check_name(name, what)
         if (queue, kind) in self._table:
             raise InvalidInput(f"there is a handler for queue={queue!r} kind={kind!r} already")
-        self._table[queue, kind] = handler
+        self._table[queue, kind] = self._guard(handler)
 
     def find(self, queue: str, kind: str) -> Handler | None:
         find = self._table.get

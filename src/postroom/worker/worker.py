@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
+from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.errors import Closed, InvalidInput, PostroomError
+from postroom.idempotency import idempotent, is_guarded
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH, check_between
 from postroom.room import Room
@@ -40,6 +42,7 @@ class Worker:
     prefetch      how many messages to hold unstarted; None: as many as will begin within a moment
     order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
     around        a context manager for every job, e.g. a database session; its value is `delivery.context`
+    breakers      breakers by queue: while one is open nothing is claimed from its queue, half open its probes
     stop_timeout  how long a stop waits for running handlers
     keeper        whether to be a candidate for the room's keeper too
 
@@ -57,6 +60,7 @@ class Worker:
         order: Order = "round_robin",
         weights: Mapping[str, int] | None = None,
         around: Around | None = None,
+        breakers: Mapping[str, Breaker] | None = None,
         stop_timeout: Duration = "30s",
         keeper: bool = True,
         name: str = "",
@@ -69,11 +73,12 @@ class Worker:
         self.room = room
         self.name = name or f"{room.consumer}/worker"
         self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
-        self._handlers = Handlers(handlers)
+        self._handlers = Handlers(handlers, self._guard)
         self._queues = queues
         self._order: Order = order
         self._weights = weights
         self._around = around
+        self._breakers = dict(breakers or {})
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
@@ -99,6 +104,13 @@ class Worker:
             return handler
 
         return register
+
+    def _guard(self, handler: Handler) -> Handler:
+        """A handler as it is run: once for each message, if the configuration says so of every task."""
+        config = self.room.config
+        if not config.idempotency_every_task or is_guarded(handler):
+            return handler
+        return idempotent(ttl=config.idempotency_ttl / 1_000)(handler)
 
     # --- running ----------------------------------------------------------------------------
 
@@ -143,6 +155,8 @@ class Worker:
     def _begin(self) -> Rotation:
         """What to work on. Raises InvalidInput here, not in a thread where nobody sees it."""
         queues = self._queues or self._handlers.queues
+        if unknown := self._breakers.keys() - set(queues):
+            raise InvalidInput(f"breakers: this worker has no queue {', '.join(sorted(unknown))}")
         rotation = self.room.rotation(queues, self._order, weights=self._weights)
         if not self._running.acquire(blocking=False):
             raise InvalidInput("this worker runs already")
@@ -158,7 +172,9 @@ class Worker:
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
         crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
-        dispatcher = Dispatcher(self.room, rotation, crew, self._concurrency, self._prefetch, self.name)
+        dispatcher = Dispatcher(
+            self.room, rotation, crew, self._concurrency, self._prefetch, self.name, self._breakers
+        )
         self._dispatcher, self._crew = dispatcher, crew
         heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:

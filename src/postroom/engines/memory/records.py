@@ -8,7 +8,8 @@ from collections.abc import Callable
 from postroom.engines.memory.indexes import TimeIndex
 from postroom.limits import check_limit, check_record, check_span
 from postroom.logs import Record
-from postroom.records import Records
+from postroom.policy import Rate
+from postroom.records import Bucket, Records, check_take
 
 _PRUNE = 100
 
@@ -35,15 +36,7 @@ class MemoryRecords(Records):
             self._prune(now)
             if not self._fits(kind, key, expect, now):
                 return None
-            # One count for all records: a version seen once never comes back.
-            self._last_version += 1
-            expires = None if ttl is None else now + ttl
-            record = Record(key, value, self._last_version, expires)
-            self._kinds.setdefault(kind, {})[key] = record
-            self._expiring.discard(f"{kind}\0{key}")
-            if expires is not None:
-                self._expiring.set(f"{kind}\0{key}", expires)
-            return record.version
+            return self._write(kind, key, value, None if ttl is None else now + ttl)
 
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
         with self._lock:
@@ -60,6 +53,28 @@ class MemoryRecords(Records):
             keys = sorted(key for key in self._kinds.get(kind, {}) if key > after)
             live = (record for key in keys if (record := self._live(kind, key, now)))
             return [record for record, _ in zip(live, range(limit), strict=False)]
+
+    def take(self, kind: str, key: str, n: int, *, rate: Rate, burst: int) -> int:
+        check_take(kind, key, n, burst)
+        with self._lock:
+            now = self._now()
+            self._prune(now)
+            record = self._live(kind, key, now)
+            bucket = Bucket.of(record.value if record else None, now, rate, burst)
+            if missing := bucket.missing(n, rate):
+                return missing
+            left = bucket.less(n, rate)
+            self._write(kind, key, left.pack(), now + left.until_full(rate, burst))
+            return 0
+
+    def _write(self, kind: str, key: str, value: bytes, expires: int | None) -> int:
+        # One count for all records: a version seen once never comes back.
+        self._last_version += 1
+        self._kinds.setdefault(kind, {})[key] = Record(key, value, self._last_version, expires)
+        self._expiring.discard(f"{kind}\0{key}")
+        if expires is not None:
+            self._expiring.set(f"{kind}\0{key}", expires)
+        return self._last_version
 
     def _prune(self, now: int) -> None:
         """Let go of some records whose time is over and that nobody asked for."""

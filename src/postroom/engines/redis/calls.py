@@ -113,7 +113,8 @@ def settle_args(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, list[b
             continue
         verb = settlement.verb
         if verb is Verb.ACK or verb is Verb.RELEASE:
-            packed.append((b"a" if verb is Verb.ACK else b"l") + receipt + _NO_NUMBER)
+            number = settlement.delay.to_bytes(8, "big") if verb is Verb.RELEASE else _NO_NUMBER
+            packed.append((b"a" if verb is Verb.ACK else b"l") + receipt + number)
             continue
         packed.append(_ending(settlement, receipt))
         has_failure += b"1" if settlement.failure else b"0"

@@ -10,7 +10,8 @@ from postroom.engines.redis.client import Client
 from postroom.engines.redis.packing import utf8
 from postroom.limits import check_limit, check_name, check_record, check_span
 from postroom.logs import Record
-from postroom.records import Records
+from postroom.policy import Rate
+from postroom.records import Records, check_take
 
 #: Kinds whose records only add up; at the server's memory limit they are refused, all others are not.
 _ADDITIONS = frozenset({"note", "sample", "binding"})
@@ -41,6 +42,11 @@ class RedisRecords(Records):
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
         args = (self._now(), utf8(key, "record key"), _text(expect))
         return bool(self._client.run(scripts.RECORD_DELETE, self._keys(kind), args))
+
+    def take(self, kind: str, key: str, n: int, *, rate: Rate, burst: int) -> int:
+        check_take(kind, key, n, burst)
+        args = (self._now(), key, n, rate.count, rate.per, burst)
+        return int(self._client.run(scripts.RECORD_TAKE, self._keys(kind), args))
 
     def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
         check_limit(limit)

@@ -99,6 +99,7 @@ RECORD_GET = _compose("record_get", _LOOK, "record")
 RECORD_PUT = _compose("record_put", _DRAIN, "record")
 RECORD_ADD = _compose("record_put", _WRITE, "record", name="record_add")
 RECORD_DELETE = _compose("record_delete", _DRAIN, "record")
+RECORD_TAKE = _compose("record_take", _DRAIN, "record")
 RECORD_LIST = _compose("record_list", _LOOK, "record")
 
 NUDGE = _compose("nudge", _DRAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postroom.engines.spool.line import Line
 from postroom.logs import Record
+from postroom.policy import Rate
 from postroom.records import Records
 
 
@@ -23,6 +24,9 @@ class SpoolRecords(Records):
 
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
         return self._line.ask(lambda primary: primary.records.delete(kind, key, expect=expect))
+
+    def take(self, kind: str, key: str, n: int, *, rate: Rate, burst: int) -> int:
+        return self._line.ask(lambda primary: primary.records.take(kind, key, n, rate=rate, burst=burst))
 
     def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
         return self._line.ask(lambda primary: primary.records.list(kind, after=after, limit=limit))

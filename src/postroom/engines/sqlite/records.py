@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from postroom.engines.sqlite.sql import SQL
 from postroom.limits import check_limit, check_record, check_span
 from postroom.logs import Record
-from postroom.records import Records
+from postroom.policy import Rate
+from postroom.records import Bucket, Records, check_take
 
 if TYPE_CHECKING:
     from postroom.engines.sqlite.reader import Reader
@@ -42,10 +43,7 @@ class SqliteRecords(Records):
             connection.execute(SQL["prune_records"], (now, _PRUNE))
             if not _fits(connection, kind, key, expect, now):
                 return None
-            # One count for all records: a version seen once never comes back.
-            (version,) = connection.execute(SQL["next_version"]).fetchone()
-            connection.execute(SQL["put_record"], (kind, key, value, version, expires))
-            return int(version)
+            return _write(connection, kind, key, value, expires)
 
         return self._writer.run(step)
 
@@ -56,6 +54,22 @@ class SqliteRecords(Records):
                 return False
             connection.execute(SQL["delete_record"], (kind, key))
             return True
+
+        return self._writer.run(step)
+
+    def take(self, kind: str, key: str, n: int, *, rate: Rate, burst: int) -> int:
+        check_take(kind, key, n, burst)
+
+        def step(transaction: Transaction) -> int:
+            connection, now = transaction.connection, transaction.now
+            connection.execute(SQL["prune_records"], (now, _PRUNE))
+            record = _live(connection, kind, key, now)
+            bucket = Bucket.of(record.value if record else None, now, rate, burst)
+            if missing := bucket.missing(n, rate):
+                return missing
+            left = bucket.less(n, rate)
+            _write(connection, kind, key, left.pack(), now + left.until_full(rate, burst))
+            return 0
 
         return self._writer.run(step)
 
@@ -70,6 +84,13 @@ class SqliteRecords(Records):
 def _live(connection: sqlite3.Connection, kind: str, key: str, now: int) -> Record | None:
     row = connection.execute(SQL["record"], (kind, key, now)).fetchone()
     return Record(*row) if row else None
+
+
+def _write(connection: sqlite3.Connection, kind: str, key: str, value: bytes, expires: int | None) -> int:
+    # One count for all records: a version seen once never comes back.
+    (version,) = connection.execute(SQL["next_version"]).fetchone()
+    connection.execute(SQL["put_record"], (kind, key, value, version, expires))
+    return int(version)
 
 
 def _fits(connection: sqlite3.Connection, kind: str, key: str, expect: int | None, now: int) -> bool:

@@ -113,8 +113,11 @@ def _release(state: QueueState, slot: Slot, settlement: Settlement, now: int) ->
     if slot.started_at is None:
         state.spend(-1, now)
     state.take_back(slot)
-    assert slot.order is not None
-    state.place(slot, slot.order)
+    if settlement.delay:
+        state.wait_until(slot, when(settlement.delay, None, now), now)
+    else:
+        assert slot.order is not None
+        state.place(slot, slot.order)
     state.counters["released"] += 1
 
 

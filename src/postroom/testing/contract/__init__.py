@@ -33,7 +33,7 @@ from postroom.testing.contract.put import (
     UniqueKeyContract,
 )
 from postroom.testing.contract.queues import DeclareContract, DropContract, QueuesContract, StatsContract
-from postroom.testing.contract.records import RecordsContract
+from postroom.testing.contract.records import RecordsContract, TakeContract
 from postroom.testing.contract.settle import (
     FailureContract,
     SettleContract,
@@ -104,6 +104,7 @@ class EngineContract(
     CounterContract,
     # beside the queues
     RecordsContract,
+    TakeContract,
     TopicContract,
     # the engine itself
     BadInputContract,

@@ -170,8 +170,8 @@ class ContractBase:
     def retry(self, delivery: Leased, **fields: Any) -> Outcome:
         return self.settle(delivery, Verb.RETRY, **fields)
 
-    def release(self, delivery: Leased) -> Outcome:
-        return self.settle(delivery, Verb.RELEASE)
+    def release(self, delivery: Leased, delay: int = 0) -> Outcome:
+        return self.settle(delivery, Verb.RELEASE, delay=delay)
 
     def bury(self, delivery: Leased, failure: Failure = BOOM) -> Outcome:
         return self.settle(delivery, Verb.BURY, failure=failure)

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from postroom.errors import InvalidInput
-from postroom.limits import MAX_RECORD
+from postroom.limits import MAX_BATCH, MAX_RECORD
+from postroom.policy import Rate
 from postroom.records import Records
 from postroom.testing.contract.base import SECOND, ContractBase
 
@@ -171,3 +172,75 @@ class RecordsContract(ContractBase):
         for thread in threads:
             thread.join()
         assert sum(version is not None for version in won) == 1
+
+
+class TakeContract(ContractBase):
+    """Buckets by key: a burst, then the rate, by the engine's clock; refused means nothing taken."""
+
+    def take_from(self, key: str = "key", n: int = 1, *, rate: str = "5/s", burst: int = 3) -> int:
+        return self.engine.records.take("bucket", key, n, rate=Rate.parse(rate), burst=burst)
+
+    def test_a_fresh_bucket_holds_its_burst_and_no_more(self) -> None:
+        assert [self.take_from() for _ in range(4)] == [0, 0, 0, 200]
+
+    def test_several_are_taken_at_once_or_not_at_all(self) -> None:
+        assert self.take_from(n=2) == 0
+        assert self.take_from(n=2) == 200
+        assert self.take_from(n=1) == 0
+
+    @pytest.mark.parametrize("rate", ["1/s", "3/s", "7/s", "1000/s", "30/m", "7/m", "500/h"])
+    def test_what_was_missing_is_there_when_it_was_said_and_not_before(self, rate: str) -> None:
+        assert self.take_from(n=3, rate=rate) == 0
+        missing = self.take_from(rate=rate)
+        self.clock.advance(f"{missing - 1}ms")
+        assert self.take_from(rate=rate) == 1
+        self.clock.advance("1ms")
+        assert self.take_from(rate=rate) == 0
+        assert self.take_from(rate=rate) > 0
+
+    def test_a_bucket_does_not_overflow(self) -> None:
+        self.take_from()
+        self.clock.advance("1h")
+        assert self.take_from(n=3) == 0
+        assert self.take_from() == 200
+
+    def test_a_bucket_that_is_full_again_is_forgotten(self) -> None:
+        self.take_from()
+        assert len(self.engine.records.list("bucket")) == 1
+        self.clock.advance("201ms")
+        assert self.engine.records.list("bucket") == []
+
+    def test_buckets_of_two_keys_do_not_meet(self) -> None:
+        assert self.take_from("a", 3) == 0
+        assert self.take_from("b", 3) == 0
+
+    def test_time_that_goes_back_earns_nothing(self) -> None:
+        self.take_from(n=3)
+        self.clock.set_back("1s")
+        assert self.take_from() > 0
+
+    def test_more_than_a_burst_is_refused(self) -> None:
+        with pytest.raises(InvalidInput):
+            self.take_from(n=4)
+        assert self.take_from(n=3) == 0
+
+    @pytest.mark.parametrize("n", [0, -1, MAX_BATCH + 1])
+    def test_a_number_that_makes_no_sense_is_refused(self, n: int) -> None:
+        with pytest.raises(InvalidInput):
+            self.take_from(n=n, burst=10_000)
+
+    def test_a_huge_rate_is_counted_exactly(self) -> None:
+        assert self.take_from(n=1_000, rate="999999999/h", burst=999_999_999) == 0
+        assert self.take_from(n=1_000, rate="999999999/h", burst=999_999_999) == 0
+
+    def test_of_many_who_take_at_once_a_burst_succeeds(self) -> None:
+        waits: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: waits.append(self.take_from(rate="1/h", burst=5)))
+            for _ in range(12)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert waits.count(0) == 5

@@ -84,6 +84,34 @@ class SettleContract(ContractBase):
             assert self.release(self.take()) is Outcome.OK
         assert self.stats.ready == 1
 
+    def test_a_release_with_a_delay_waits_and_does_not_count(self) -> None:
+        id = self.put(max_attempts=1)
+        assert self.release(self.take(), delay=5 * SECOND) is Outcome.OK
+        assert self.state(id) is State.SCHEDULED
+        self.clock.advance("4999ms")
+        assert self.claim() == []
+        self.clock.advance("1ms")
+        again = self.take()
+        assert (again.attempt, again.deliveries) == (0, 2)
+
+    def test_a_release_with_a_delay_is_counted_as_a_release_and_leaves_no_history(self) -> None:
+        id = self.put()
+        self.release(self.take(), delay=SECOND)
+        assert self.stats.counters["released"] == 1
+        assert self.stats.counters.get("retried", 0) == 0
+        assert self.entry(id).attempts == ()
+
+    def test_a_release_beyond_the_end_of_order_comes_at_its_last_moment(self) -> None:
+        delivery = self.put_and_take()
+        assert self.release(delivery, delay=40 * 365 * 24 * HOUR) is Outcome.OK
+        assert self.entry(delivery.message.id).due == LAST_DUE
+
+    def test_a_release_at_an_instant_is_refused_and_nothing_changed(self) -> None:
+        delivery = self.put_and_take()
+        with pytest.raises(InvalidInput):
+            self.settle(delivery, Verb.RELEASE, due=self.clock() + SECOND)
+        assert self.state(delivery.message.id) is State.PROCESSING
+
     def test_a_buried_message_is_a_dead_letter(self) -> None:
         delivery = self.put_and_take()
         assert self.bury(delivery) is Outcome.OK

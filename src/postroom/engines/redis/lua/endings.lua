@@ -21,12 +21,17 @@ local function retry(id, r, failure, due)
   end
 end
 
-local function release(id, r)
+local function release(id, r, delay)
   if not has(r.flags, STARTED) then
     spend(-1)
   end
   take_back(id, r)
-  place(id, r, r.order)
+  if delay > 0 then
+    wait_until(id, r, min(now + delay, LAST_DUE))
+    set('seq', seq)
+  else
+    place(id, r, r.order)
+  end
   count('released', 1)
 end
 
@@ -36,7 +41,7 @@ local function settle_one(id, r, verb, number, failure)
     finish(id, r)
     count('acked', 1)
   elseif verb == RELEASE then
-    release(id, r)
+    release(id, r, number)
   elseif verb == BURY then
     note_attempt(id, r, failure[4])
     take_back(id, r)

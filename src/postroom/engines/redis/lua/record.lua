@@ -40,3 +40,18 @@ end
 local function fits(version, expected)
   return expected == '' or (version or 0) == tonumber(expected)
 end
+
+-- Keep a value, until `expires` (0: for ever), and return its version.
+local function write(key, value, expires)
+  -- Never used before, not even by a store that was lost: so it follows the clock.
+  local last = tonumber(redis.call('HGET', VALUES, '')) or 0
+  local new = math.max(last + 1, (now - 1735689600000) * 32)
+  redis.call('HSET', VALUES, '', new, key, struct.pack(RECORD, new, expires) .. value)
+  redis.call('ZADD', NAMES, 0, key)
+  if expires > 0 then
+    redis.call('ZADD', EXPIRING, expires, key)
+  else
+    redis.call('ZREM', EXPIRING, key)
+  end
+  return new
+end

@@ -7,14 +7,4 @@ local _, version = live(key)
 if not fits(version, ARGV[5]) then
   return 0
 end
--- Never used before, not even by a store that was lost: so it follows the clock.
-local last = tonumber(redis.call('HGET', VALUES, '')) or 0
-local new = math.max(last + 1, (now - 1735689600000) * 32)
-redis.call('HSET', VALUES, '', new, key, struct.pack(RECORD, new, ttl and now + ttl or 0) .. ARGV[3])
-redis.call('ZADD', NAMES, 0, key)
-if ttl then
-  redis.call('ZADD', EXPIRING, now + ttl, key)
-else
-  redis.call('ZREM', EXPIRING, key)
-end
-return new
+return write(key, ARGV[3], ttl and now + ttl or 0)

@@ -1,7 +1,7 @@
 -- turn: settle, report starts and claim the next, in this order and in one step.
 --
 -- ARGV [3] settlements: for each a verb (1 byte), id (16), token (8) and a number (8). Verbs: a ack,
---          l release, r retry after that span, R retry at that instant, b bury
+--          l release (for that span nobody gets it), r retry after that span, R retry at that instant, b bury
 --      [4] failures: for each retry and bury in turn '1' if a failure of its own follows, else '0'
 --      [5] starts: for each id (16) and token (8)
 --      [6] n to claim, or '' for no claim; [7] how many of them are started; [8] lease or '';

@@ -1,0 +1,437 @@
+"""A breaker stops calls to something that fails, and lets a few through later, to see whether it works again.
+
+    psp = Breaker("psp", threshold=5, cooldown="30s")       in this process
+    psp = Breaker("psp", room=room)                         one for all processes of the room
+
+    with psp:                                               BreakerOpen while it is open
+        charge(invoice)
+
+    Worker(room, {"payouts": pay}, breakers={"payouts": psp})   claims nothing while it is open
+
+CLOSED: calls pass; `threshold` failures within `window`, without a success between them, open it.
+OPEN: calls are refused for the `cooldown`. HALF_OPEN: `probes` calls at a time pass; the first success
+closes it, a failure opens it again. No process trusts another's clock: each waits for a cooldown from
+the moment at which it learnt of the present state, and a probe that was not heard of again for a
+cooldown is given to somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar, cast
+
+import msgspec
+
+from postroom.duration import Duration, milliseconds
+from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
+from postroom.ids import new_token
+from postroom.limits import check_between, check_name, cut_text
+from postroom.logs import Record
+
+if TYPE_CHECKING:
+    from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: The kind of the records that shared breakers are, and the topic that tells of their changes.
+KIND = TOPIC = "breaker"
+#: A shared breaker asks the store at most this often how it stands (seconds).
+_LOOK = 1.0
+#: Another process changed it at the same moment: try so often, then leave it to the others.
+_TRIES = 8
+#: A breaker that nobody has changed for this long is forgotten, closed or not (ms).
+_KEPT = 30 * 86_400_000
+_MAX_THRESHOLD = 1_000
+
+
+class State(enum.StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
+
+    failures  when those counted so far happened
+    forced    opened by a person: only a person closes it
+    since     when it came into this state; for people to read
+    prober    the process whose probes decide, while it is half open
+    """
+
+    state: State = State.CLOSED
+    failures: tuple[int, ...] = ()
+    forced: bool = False
+    since: int = 0
+    reason: str = ""
+    prober: str = ""
+
+
+class Change(NamedTuple):
+    """A breaker came into another state."""
+
+    name: str
+    before: State
+    after: State
+    at: int
+    reason: str
+
+
+OnChange = Callable[[Change], object]
+Step = Callable[[Standing], Standing]
+
+
+class Breaker:
+    """One breaker. Threads may share it; in a process, make one for a name and pass it around.
+
+    threshold  so many failures open it ...
+    window     ... within this span and without a success
+    cooldown   how long it stays open before it is tried again
+    probes     how many calls at a time may try
+    counts     whether an error is a failure of what it guards; every Exception unless told otherwise.
+               Of a verdict (`raise Retry(…) from error`) the cause counts
+    room       where it is shared; without one it is this process's own
+    on_change  called after every change of state, for metrics; it must not raise
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        threshold: int = 5,
+        window: Duration = "1m",
+        cooldown: Duration = "30s",
+        probes: int = 1,
+        counts: Callable[[Exception], bool] = lambda error: True,
+        room: Room | None = None,
+        on_change: OnChange | None = None,
+    ) -> None:
+        check_between("threshold", threshold, 1, _MAX_THRESHOLD)
+        check_between("probes", probes, 1, _MAX_THRESHOLD)
+        self.name = check_name(name, "breaker name")
+        self.threshold = threshold
+        self.window = _span("window", window)
+        self.cooldown = _span("cooldown", cooldown)
+        self.probes = probes
+        self.on_change: list[OnChange] = [on_change] if on_change else []
+        self._counts = counts
+        self._room = room
+        self._home: _Here | _Shared = _Shared(name, room) if room else _Here()
+        self._token = new_token()
+        self._lock = threading.Lock()
+        self._probing = 0
+
+    def __repr__(self) -> str:
+        return f"<Breaker {self.name!r}, {self.state}>"
+
+    # --- how it stands ----------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.standing.state
+
+    @property
+    def standing(self) -> Standing:
+        return self._home.look()
+
+    def limit(self) -> int | None:
+        """How many calls at a time it lets through; None: as many as come. For who takes work for it."""
+        standing = self._home.look()
+        if standing.state is State.CLOSED:
+            return None
+        waits = standing.forced or (self._left() > 0 and not self._is_ours(standing))
+        return 0 if waits else self.probes
+
+    def retry_after(self) -> float:
+        """When to ask again (seconds); 0: now."""
+        return 0.0 if self.limit() != 0 else self._patience(self._home.look())
+
+    def _patience(self, standing: Standing) -> float:
+        # A probe mostly ends long before it is given up, and so does a person's reason to open it.
+        soon = standing.forced or standing.state is State.HALF_OPEN
+        return min(1.0, self.cooldown / 1_000) if soon else max(0.001, self._left())
+
+    def _is_ours(self, standing: Standing) -> bool:
+        return standing.state is State.HALF_OPEN and standing.prober == self._prober
+
+    @property
+    def _prober(self) -> str:
+        return f"{self._token}.{os.getpid()}"  # a fork has the token of its parent
+
+    def _left(self) -> float:
+        """What is left of the cooldown since this process knows of the present state (seconds)."""
+        return self._home.seen_at + self.cooldown / 1_000 - time.monotonic()
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._home.look().state is not State.CLOSED:
+            self._probe()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.succeeded()
+        elif (cause := _failure(error)) and self._counts(cause):
+            self.failed(cause)
+        elif self._probing:
+            self._give_back()
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Guard every call of a function; a decorator."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def guarded_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return cast(Callable[P, T], guarded_coroutine)
+
+        @functools.wraps(function)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            with self:
+                return function(*args, **kwargs)
+
+        return guarded
+
+    def _probe(self) -> None:
+        """Be one of the probes. Raises BreakerOpen when it is too early or enough are under way."""
+        with self._lock:
+            before = self._home.look()
+            if before.state is State.CLOSED:
+                return
+            going = self._is_ours(before) and self._left() > 0
+            if not self.limit() or (going and self._probing >= self.probes):
+                what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
+                raise BreakerOpen(what, retry_after=self._patience(before))
+            if going:
+                self._probing += 1
+            else:
+                self._become_prober(before)
+
+    def _become_prober(self, before: Standing) -> None:
+        """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
+        ours = Standing(state=State.HALF_OPEN, since=_now(), reason=before.reason, prober=self._prober)
+        _, after = self._change(lambda now: ours if now == before else now)
+        if after is not ours:
+            raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
+        self._probing = 1
+
+    def _give_back(self) -> None:
+        """A call ended without saying anything about what is guarded."""
+        with self._lock:
+            self._probing = max(0, self._probing - 1)
+
+    # --- what calls have shown --------------------------------------------------------------
+
+    def succeeded(self) -> None:
+        """What it guards works: closes a half-open breaker, forgets the failures of a closed one."""
+        standing = self._home.look()
+        if standing.state is State.CLOSED and not standing.failures:
+            return
+        self._change(self._after_success)
+
+    def failed(self, error: BaseException | str) -> None:
+        """What it guards has failed."""
+        reason = cut_text(error if isinstance(error, str) else f"{type(error).__name__}: {error}", "reason")
+        self._change(functools.partial(self._after_failure, reason))
+
+    def open(self, reason: str = "") -> None:
+        """Open it until `close`: no cooldown ends that."""
+        reason = cut_text(reason, "reason") or "opened by hand"
+        self._change(lambda _: Standing(state=State.OPEN, forced=True, since=_now(), reason=reason))
+
+    def close(self, reason: str = "") -> None:
+        """Close it and forget its failures."""
+        reason = cut_text(reason, "reason") or "closed by hand"
+        self._change(lambda _: Standing(since=_now(), reason=reason))
+
+    def _after_success(self, standing: Standing) -> Standing:
+        if standing.state is State.OPEN:
+            return standing  # a call from before: it does not shorten the cooldown
+        since = standing.since if standing.state is State.CLOSED else _now()
+        return Standing(since=since, reason="a call succeeded")
+
+    def _after_failure(self, reason: str, standing: Standing) -> Standing:
+        now = _now()
+        if standing.state is State.OPEN:
+            return standing
+        recent = (at for at in standing.failures if at > now - self.window)
+        failures = (*recent, now)[-self.threshold :]
+        if standing.state is State.HALF_OPEN or len(failures) >= self.threshold:
+            return Standing(state=State.OPEN, since=now, reason=reason)
+        return Standing(failures=failures, since=standing.since, reason=reason)
+
+    def _change(self, step: Step) -> tuple[Standing, Standing]:
+        before, after = self._home.change(step)
+        if before.state is not after.state:
+            if after.state is not State.HALF_OPEN:
+                self._probing = 0
+            self._tell(Change(self.name, before.state, after.state, _now(), after.reason))
+        return before, after
+
+    def _tell(self, change: Change) -> None:
+        level = logging.INFO if change.after is State.CLOSED else logging.WARNING
+        event = {"event": "breaker.changed", "breaker": self.name, "before": change.before.value}
+        extra = {**event, "after": change.after.value, "reason": change.reason}
+        log.log(level, "breaker %r is %s: %s", self.name, change.after, change.reason, extra=extra)
+        if self._room:
+            # The store may be what fails; then the log has it.
+            with contextlib.suppress(PostroomError):
+                self._room.engine.publish(TOPIC, [msgspec.json.encode(change._asdict())])
+        for hook in self.on_change:
+            hook(change)
+
+
+class Breakers:
+    """Breakers by name, made alike when they are first asked for: one for every provider."""
+
+    def __init__(self, room: Room | None = None, **rules: Any) -> None:
+        """`rules` are those of `Breaker`."""
+        self._room = room
+        self._rules = rules
+        self._known: dict[str, Breaker] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Breaker:
+        with self._lock:
+            if name not in self._known:
+                self._known[name] = Breaker(name, room=self._room, **self._rules)
+            return self._known[name]
+
+    def __iter__(self) -> Iterator[Breaker]:
+        with self._lock:
+            return iter(list(self._known.values()))
+
+
+def standings(room: Room, limit: int = 1_000) -> dict[str, Standing]:
+    """How the shared breakers of a room stand, by name."""
+    return {record.key: _standing(record) for record in room.engine.records.list(KIND, limit=limit)}
+
+
+# --- where it is kept ----------------------------------------------------------------------------
+
+
+class _Here:
+    """A standing of this process alone."""
+
+    def __init__(self) -> None:
+        self._standing = Standing()
+        self._lock = threading.Lock()
+        self.seen_at = time.monotonic()
+
+    def look(self) -> Standing:
+        return self._standing
+
+    def change(self, step: Step) -> tuple[Standing, Standing]:
+        with self._lock:
+            before = self._standing
+            after = step(before)
+            if after is not before:
+                self.seen_at = time.monotonic()
+                self._standing = after
+            return before, after
+
+
+class _Shared:
+    """A standing in a record, changed by compare-and-set; looked at once a second, else from memory.
+
+    While the store is away the process goes on by what it knows, and the next change tells the store.
+    """
+
+    def __init__(self, name: str, room: Room) -> None:
+        self._name = name
+        self._records = room.engine.records
+        self._standing = Standing()
+        self._version = 0
+        self._looked_at = float("-inf")
+        self._lock = threading.Lock()
+        self.seen_at = time.monotonic()
+
+    def look(self) -> Standing:
+        if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
+            try:
+                self._looked_at = time.monotonic()
+                with self._despite_the_store():
+                    self._refresh()
+            finally:
+                self._lock.release()
+        return self._standing
+
+    def change(self, step: Step) -> tuple[Standing, Standing]:
+        with self._lock:
+            before = self._standing
+            with self._despite_the_store():
+                for _ in range(_TRIES):
+                    before = self._standing
+                    if (after := step(before)) is before or self._swap(after):
+                        return before, after
+                    self._refresh()
+            after = step(before)
+            self._keep(after, self._version)
+            return before, after
+
+    def _swap(self, standing: Standing) -> bool:
+        value = msgspec.json.encode(standing)
+        version = self._records.put(KIND, self._name, value, ttl=_KEPT, expect=self._version)
+        if version is not None:
+            self._keep(standing, version)
+        return version is not None
+
+    def _refresh(self) -> None:
+        record = self._records.get(KIND, self._name)
+        if record is None:
+            # Shown to people from its first use on; if another is faster, the next look finds it.
+            self._version = 0
+            self._swap(Standing())
+        elif record.version != self._version:
+            self._keep(_standing(record), record.version)
+
+    def _keep(self, standing: Standing, version: int) -> None:
+        if standing != self._standing:
+            self.seen_at = time.monotonic()
+        self._standing, self._version = standing, version
+
+    @contextlib.contextmanager
+    def _despite_the_store(self) -> Iterator[None]:
+        try:
+            yield
+        except PostroomError as error:
+            extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
+            log.warning("breaker %r cannot reach its store", self._name, extra=extra)
+
+
+def _standing(record: Record) -> Standing:
+    try:
+        return msgspec.json.decode(record.value, type=Standing)
+    except msgspec.DecodeError:  # written by a newer release: it lets calls pass rather than none
+        return Standing()
+
+
+def _failure(error: BaseException) -> Exception | None:
+    """What an error says about what is guarded; None: nothing."""
+    cause = error.__cause__ if isinstance(error, Verdict) else error
+    return cause if isinstance(cause, Exception) else None
+
+
+def _span(name: str, value: Duration) -> int:
+    span = milliseconds(value, name)
+    if span == 0:
+        raise InvalidInput(f"{name}: must be longer than nothing")
+    return span
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

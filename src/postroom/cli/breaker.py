@@ -1,0 +1,102 @@
+"""`postroom breaker`: the breakers that are shared through the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from postroom.cli import output
+
+if TYPE_CHECKING:
+    from postroom.breaker import Standing
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")]
+Url = Annotated[str | None, typer.Option("--url", "-u", metavar="URL", help="The store; else as configured.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="breaker", help="Look at breakers, open and close them.")
+
+
+@app.command()
+def ls(url: Url = None, json: Json = False) -> None:
+    """List the shared breakers: state, failures counted, since when and why.
+
+    A breaker is here from its first use on. Those of one process alone are not: ask that process.
+
+    \b
+    Examples:
+      postroom breaker ls
+      postroom breaker ls --json | jq '.psp.state'
+    """
+    from postroom.breaker import standings
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        found = standings(room)
+    if json:
+        output.as_json({name: _document(standing) for name, standing in found.items()})
+    else:
+        columns = ("breaker", "state", "failures", "since", "reason")
+        output.table(columns, [_row(name, standing) for name, standing in found.items()])
+
+
+@app.command()
+def open(name: Name, url: Url = None, reason: Reason = "") -> None:
+    """Open a breaker until it is closed by hand; workers tied to it claim nothing.
+
+    \b
+    Examples:
+      postroom breaker open psp --reason "maintenance until 14:00"
+    """
+    from postroom.breaker import Breaker
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        Breaker(name, room=room).open(reason)
+    output.say(f"breaker {name} is open; processes notice within a second")
+
+
+@app.command()
+def close(name: Name, url: Url = None, reason: Reason = "") -> None:
+    """Close a breaker and forget its failures.
+
+    \b
+    Examples:
+      postroom breaker close psp
+    """
+    from postroom.breaker import Breaker, standings
+    from postroom.cli.store import opened
+    from postroom.errors import NotFound
+
+    with opened(url) as room:
+        if name not in standings(room):
+            raise NotFound(f"there is no shared breaker {name!r}")
+        Breaker(name, room=room).close(reason)
+    output.say(f"breaker {name} is closed; processes notice within a second")
+
+
+def _document(standing: Standing) -> dict[str, str | int | bool | None]:
+    return {
+        "state": standing.state.value,
+        "forced": standing.forced,
+        "failures": len(standing.failures),
+        "since": standing.since or None,
+        "reason": standing.reason,
+    }
+
+
+def _row(name: str, standing: Standing) -> tuple[str, str, str, str, str]:
+    state = f"{standing.state.value} (by hand)" if standing.forced else standing.state.value
+    return name, state, str(len(standing.failures)), _moment(standing.since), standing.reason
+
+
+def _moment(at: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else ""
