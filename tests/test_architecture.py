@@ -27,7 +27,7 @@ MAX_FUNCTION_LINES = 50
 # stands for everything inside it too. Only "engines" speaks for nobody else: engines do not know each
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
-WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
+WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model"}
 DOMAIN = WORDS | {"backoff", "policy", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"errors"},
     "limits": {"errors", "duration", "ids"},
     "logs": set(),
+    "findings": set(),
     "model": {"errors", "duration", "ids", "limits"},
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},

@@ -31,6 +31,7 @@ from typing import ClassVar, NamedTuple, Self
 import msgspec
 
 from postroom.errors import BodyTooLarge, InvalidInput
+from postroom.findings import Finding
 from postroom.limits import (
     MAX_BATCH,
     MAX_BODY,
@@ -43,7 +44,7 @@ from postroom.limits import (
     check_when,
     cut_text,
 )
-from postroom.logs import Log, Record, TopicPage
+from postroom.logs import Log, Records, TopicPage
 from postroom.model import (
     EXPECTED,
     Accepted,
@@ -156,35 +157,6 @@ class Waiter(abc.ABC):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-class Records(abc.ABC):
-    """Small versioned values with a time to live: locks, breakers, notes, heartbeats.
-
-    Keys live inside a kind; values are at most 64 KB. A version is never used twice, so
-    compare-and-set is safe even after a delete or an expiry in between.
-    """
-
-    @abc.abstractmethod
-    def get(self, kind: str, key: str) -> Record | None:
-        """The record, unless it was never put, was deleted or has expired."""
-
-    @abc.abstractmethod
-    def put(
-        self, kind: str, key: str, value: bytes, *, ttl: int | None = None, expect: int | None = None
-    ) -> int | None:
-        """Write and return the new version; None, and nothing changed, if `expect` does not fit.
-
-        `expect` is the version the caller saw; 0: only if there is none; None: whatever is there.
-        """
-
-    @abc.abstractmethod
-    def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
-        """Remove the record if it is there and, with `expect`, still of that version."""
-
-    @abc.abstractmethod
-    def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
-        """Records of one kind by key, beginning behind the key `after`."""
 
 
 class Engine(abc.ABC):
@@ -384,6 +356,19 @@ class Engine(abc.ABC):
         """A topic's entries behind a cursor. None: from now on; "": from the oldest kept.
 
         A reader that fell behind what the topic keeps is told how much it missed.
+        """
+
+    # --- the engine itself ------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def now(self) -> int:
+        """The time by the engine's clock, the one by which everything is due."""
+
+    @abc.abstractmethod
+    def inspect(self) -> list[Finding]:
+        """What an operator should know of this store, and what to do about it; changes nothing.
+
+        Bounded in time. What cannot be found out (not allowed, not supported) is a finding too.
         """
 
     @abc.abstractmethod

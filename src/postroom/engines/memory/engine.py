@@ -20,6 +20,7 @@ from postroom.engines.steps.bells import Bells, spread_of, topic_bell
 from postroom.engines.steps.engine import Step, SteppedEngine, T, wall_clock
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict
+from postroom.findings import Finding, worth_a_change
 from postroom.limits import MAX_BODY, TOPIC_AGE, TOPIC_LIMIT, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.policy import Policy
@@ -156,6 +157,15 @@ class MemoryEngine(SteppedEngine):
                 self._queues.clear()
                 self._topics.clear()
                 self._bells.close()
+
+    def now(self) -> int:
+        with self._lock:
+            return self._now()
+
+    def inspect(self) -> list[Finding]:
+        self.now()
+        text = "messages end with this process"
+        return [worth_a_change("durability", text, "for anything but tests use sqlite:/// or redis://")]
 
     def _now(self) -> int:
         """The time, which never goes back: a clock that does must not undo a deadline. With the lock held."""

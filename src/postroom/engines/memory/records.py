@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from postroom.engine import Records
 from postroom.engines.memory.indexes import TimeIndex
 from postroom.limits import check_limit, check_record, check_span
-from postroom.logs import Record
+from postroom.logs import Record, Records
 
 _PRUNE = 100
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from postroom.engine import Records
 from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.packing import utf8
 from postroom.limits import check_limit, check_name, check_record, check_span
-from postroom.logs import Record
+from postroom.logs import Record, Records
 
 #: Kinds whose records only add up; at the server's memory limit they are refused, all others are not.
 _ADDITIONS = frozenset({"note", "sample", "binding"})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from postroom.engine import Records
 from postroom.engines.spool.line import Line
-from postroom.logs import Record
+from postroom.logs import Record, Records
 
 
 class SpoolRecords(Records):

@@ -6,10 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from postroom.engine import Records
 from postroom.engines.sqlite.sql import SQL
 from postroom.limits import check_limit, check_record, check_span
-from postroom.logs import Record
+from postroom.logs import Record, Records
 
 if TYPE_CHECKING:
     from postroom.engines.sqlite.reader import Reader

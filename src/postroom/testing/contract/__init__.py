@@ -17,6 +17,7 @@ from postroom.testing.contract.claim import (
     StartContract,
 )
 from postroom.testing.contract.expiry import EvictionContract, ExpiryContract, KeepDoneContract
+from postroom.testing.contract.health import ClockContract, InspectContract
 from postroom.testing.contract.history import CounterContract, LogContract
 from postroom.testing.contract.inspect import FindContract, FindDeadContract, GetContract
 from postroom.testing.contract.lease import CheckpointContract, ExtendContract, LeaseContract, OverdueContract
@@ -104,6 +105,8 @@ class EngineContract(
     RecordsContract,
     TopicContract,
     # the engine itself
+    ClockContract,
+    InspectContract,
     BadInputContract,
     CloseContract,
     ThreadContract,

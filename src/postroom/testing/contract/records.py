@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from postroom.engine import Records
 from postroom.errors import InvalidInput
 from postroom.limits import MAX_RECORD
+from postroom.logs import Records
 from postroom.testing.contract.base import SECOND, ContractBase
 
 
