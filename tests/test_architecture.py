@@ -31,8 +31,9 @@ WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model"}
 DOMAIN = WORDS | {"backoff", "policy", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
+    "timetable",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "schedule", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -55,7 +56,8 @@ ALLOWED: dict[str, set[str]] = {
     "engines.redis": DOMAIN | {"engines.steps"},
     # the Python door
     "settings": WORDS | {"backoff", "policy"},
-    "config": WORDS | {"backoff", "policy", "settings"},
+    "timetable": {"errors", "duration", "limits"},
+    "config": WORDS | {"backoff", "policy", "settings", "timetable"},
     "content": DOMAIN,
     "delivery": DOMAIN | {"content"},
     "draft": DOMAIN | {"content", "delivery"},
@@ -65,7 +67,8 @@ ALLOWED: dict[str, set[str]] = {
     "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     # the loops
-    "keeper": ROOM_LEVEL,
+    "schedule": ROOM_LEVEL,
+    "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
@@ -84,7 +87,7 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 #: `import postroom` must work, and start fast, without any of these.
 NOT_AT_IMPORT = {
-    "aiohttp", "anyio", "celery", "django", "fastapi", "hiredis", "kombu", "litestar",
+    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "kombu", "litestar",
     "opentelemetry", "prometheus_client", "psycopg", "redis", "rich", "sqlalchemy", "starlette", "typer",
     "uvicorn",
 }  # fmt: skip
