@@ -28,10 +28,10 @@ MAX_FUNCTION_LINES = 50
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
 WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model"}
-DOMAIN = WORDS | {"backoff", "policy", "engine"}
+DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
-    "timetable",
+    "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "schedule", "worker"}
 
@@ -47,7 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},
     # the one contract, and those who keep it
-    "engine": WORDS | {"backoff", "policy"},
+    "records": {"logs"},
+    "engine": WORDS | {"backoff", "policy", "records"},
     "engines": DOMAIN,
     "engines.steps": DOMAIN,
     "engines.memory": DOMAIN | {"engines.steps"},
@@ -65,7 +66,11 @@ ALLOWED: dict[str, set[str]] = {
     "rotation": DOMAIN,
     "search": DOMAIN,
     "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
-    "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
+    "suspects": {"delivery"},
+    "telemetry": DOMAIN | {"delivery"},
+    "room": DOMAIN
+    | {"config", "delivery", "history", "queue", "rotation", "settings"}
+    | {"suspects", "telemetry"},
     # the loops
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},

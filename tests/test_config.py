@@ -119,7 +119,8 @@ def test_the_later_layer_wins_and_is_the_origin(
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
-        "rate": "7/m", "on_expire": "drop", "dead_letter": "dlq_fast",
+        "rate": "7/m", "on_expire": "drop", "dead_letter": "dlq_fast", "telemetry": "on",
+        "tracing": "on",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -538,7 +539,7 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
     def shown(value: Any) -> str:
-        return {None: "off", True: "true"}.get(value, str(value))
+        return {None: "off", True: "true", False: "false"}.get(value, str(value))
 
     defaults = {name: shown(value) for name, value in known.DEFAULTS.items() if name != "labels"}
     assert rows == defaults | {"labels": "{ low = 0, normal = 5, high = 10 }"}

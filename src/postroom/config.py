@@ -54,6 +54,8 @@ class Config:
     spool           the URL of a spool, which takes puts while the store is away; None: there is none
     health_check_timeout  how long the store may take to answer before the spool takes over
     spool_capacity  how many messages the spool may hold, and spool_bytes how much of bodies
+    telemetry       whether waits and work are measured, and kept in the store
+    tracing         whether puts and work are OpenTelemetry spans
     default         the policy of every queue without a table of its own
     declared        the policies of the queues that have one
     file            the file that was read; None without one
@@ -72,6 +74,8 @@ class Config:
     health_check_timeout: int
     spool_capacity: int
     spool_bytes: int
+    telemetry: bool
+    tracing: bool
     default: Policy
     declared: Mapping[str, Policy]
     file: str | None
@@ -135,6 +139,8 @@ def _config(
         health_check_timeout=milliseconds(settings["health_check_timeout"].value),
         spool_capacity=settings["spool_capacity"].value,
         spool_bytes=known.size_in_bytes(settings["spool_bytes"].value),
+        telemetry=settings["telemetry"].value,
+        tracing=settings["tracing"].value,
         default=_policy(settings),
         declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
         file=file,

@@ -75,6 +75,10 @@ class Delivery:
     # --- what it is -------------------------------------------------------------------------
 
     @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
     def message(self) -> Message:
         return self._leased.message
 

@@ -44,7 +44,7 @@ from postroom.limits import (
     check_when,
     cut_text,
 )
-from postroom.logs import Log, Records, TopicPage
+from postroom.logs import Log, TopicPage
 from postroom.model import (
     EXPECTED,
     Accepted,
@@ -65,6 +65,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 
 class Capabilities(NamedTuple):

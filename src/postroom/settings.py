@@ -138,6 +138,8 @@ ROOM: dict[str, Callable[[str, Any], Any]] = {
     "health_check_timeout": _span,
     "spool_capacity": _positive,
     "spool_bytes": _size,
+    "telemetry": _flag,
+    "tracing": _flag,
 }
 
 _POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
@@ -173,5 +175,7 @@ DEFAULTS: dict[str, Any] = {
     "health_check_timeout": "2s",
     "spool_capacity": 100_000,
     "spool_bytes": "512MB",
+    "telemetry": False,
+    "tracing": False,
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

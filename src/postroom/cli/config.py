@@ -55,7 +55,7 @@ def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
     \b
     Settings of the room, at the top of the file only:
       url sweep_interval sweep_batch max_body keeper_ttl poll_timeout
-      spool health_check_timeout spool_capacity spool_bytes
+      spool health_check_timeout spool_capacity spool_bytes telemetry tracing
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
       capacity warn_depth rate max_in_flight on_expire sla_p95 dead_letter

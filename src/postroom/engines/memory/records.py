@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from postroom.engines.memory.indexes import TimeIndex
 from postroom.limits import check_limit, check_record, check_span
-from postroom.logs import Record, Records
+from postroom.logs import Record
+from postroom.records import Records
 
 _PRUNE = 100
 

@@ -9,7 +9,8 @@ from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.packing import utf8
 from postroom.limits import check_limit, check_name, check_record, check_span
-from postroom.logs import Record, Records
+from postroom.logs import Record
+from postroom.records import Records
 
 #: Kinds whose records only add up; at the server's memory limit they are refused, all others are not.
 _ADDITIONS = frozenset({"note", "sample", "binding"})

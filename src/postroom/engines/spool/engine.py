@@ -25,7 +25,7 @@ from postroom.engines.steps.engine import wall_clock
 from postroom.errors import Conflict, EngineUnavailable
 from postroom.findings import Finding
 from postroom.limits import MAX_BODY
-from postroom.logs import Log, Records, TopicPage
+from postroom.logs import Log, TopicPage
 from postroom.model import (
     Accepted,
     Claimed,
@@ -44,6 +44,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

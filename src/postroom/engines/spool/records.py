@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from postroom.engines.spool.line import Line
-from postroom.logs import Record, Records
+from postroom.logs import Record
+from postroom.records import Records
 
 
 class SpoolRecords(Records):

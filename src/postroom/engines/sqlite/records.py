@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from postroom.engines.sqlite.sql import SQL
 from postroom.limits import check_limit, check_record, check_span
-from postroom.logs import Record, Records
+from postroom.logs import Record
+from postroom.records import Records
 
 if TYPE_CHECKING:
     from postroom.engines.sqlite.reader import Reader

@@ -8,7 +8,7 @@ import pytest
 
 from postroom.errors import InvalidInput
 from postroom.limits import MAX_RECORD
-from postroom.logs import Records
+from postroom.records import Records
 from postroom.testing.contract.base import SECOND, ContractBase
 
 
