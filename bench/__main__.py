@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import claim, delay, depth, disk, imports, peers, put, report, wake, work
+from bench import claim, delay, depth, disk, imports, peers, put, report, telemetry, wake, work
 from bench.measure import Case, Result, run
 from bench.stage import ENGINES, Stage
 
@@ -24,6 +24,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "put": put.cases,
     "claim": claim.cases,
     "worker": work.cases,
+    "telemetry": telemetry.cases,
     "wake": wake.cases,
     "delay": delay.cases,
     "depth": depth.cases,
@@ -44,6 +45,7 @@ groups:
            also by 8 threads at once, and how many times one thread that is
   claim    claim+ack at batch 1, 10 and 100 through the engine contract, as two calls and by turn
   worker   a Worker that drains no-ops, at concurrency 1 and 4, and handlers that wait 1 ms
+  telemetry  a Worker that drains no-ops with telemetry and without, turn about, and the ratio
   wake     an idle worker: from put to the first line of the handler; and a consumer in another
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early

@@ -115,7 +115,17 @@ def test_deliveries_that_are_never_settled_do_not_pile_up(
     engine.put("emails", [NewMessage() for _ in range(40)])
     engine.claim("emails", ClaimRequest(n=20, lease=LEASE))
     engine.claim("emails", ClaimRequest(n=20, start=0, lease=LEASE))
-    assert len(engine._begun) == len(engine._waiting) == 10
+    assert len(engine._open) == 10
+
+
+def test_of_a_large_claim_every_nth_is_timed_and_counts_for_n(engine: Observed, clock: ManualClock) -> None:
+    engine.put("emails", [NewMessage() for _ in range(997)])
+    clock.advance("2s")
+    leased = engine.claim("emails", ClaimRequest(n=1_000, lease=LEASE)).deliveries
+    engine.settle("emails", [Settlement(each.receipt) for each in leased])
+    assert measured(engine, "wait:") == {"emails": (997, 2.0 * 997)}
+    assert measured(engine, "process:")["emails"][0] == 997
+    assert not engine._open
 
 
 def test_a_worker_is_measured() -> None:
@@ -189,7 +199,7 @@ def test_several_processes_add_to_one_sample() -> None:
 
     def work(recorder: Recorder) -> None:
         for _ in range(25):
-            recorder.add("wait:emails", [0.1, 0.2])
+            recorder.add("wait:emails", [(0.1, 1), (0.2, 1)])
             recorder.flush()
         eventually(lambda: _flushed(recorder))
 
@@ -216,9 +226,9 @@ def test_what_fails_on_its_way_is_added_once(verb: str, arrived: bool) -> None:
     wire = Wire(engine)
     recorder = Recorder(wire)  # type: ignore[arg-type]  # a wire stands where an engine stands
     wire.fail(2, verb, arrived=arrived)
-    recorder.add("wait:emails", [0.1])
+    recorder.add("wait:emails", [(0.1, 1)])
     recorder.flush()
-    recorder.add("wait:emails", [0.1])
+    recorder.add("wait:emails", [(0.1, 1)])
     for _ in range(4):
         recorder.flush()
     assert measured(engine, "wait:") == {"emails": (2, 0.2)}
@@ -232,7 +242,7 @@ def test_what_cannot_be_written_holds_up_nobody_and_stays_small() -> None:
     recorder = Recorder(wire)  # type: ignore[arg-type]  # a wire stands where an engine stands
     wire.fail(1_000, "records.put", "records.get")
     for _ in range(50):
-        recorder.add("wait:emails", [0.1])
+        recorder.add("wait:emails", [(0.1, 1)])
         recorder.flush()
     assert len(recorder._pending) + len(recorder._sent) == 2
     wire._failures.clear()
@@ -250,7 +260,7 @@ def test_there_is_a_limit_to_different_things(
     engine = MemoryEngine()
     recorder = Recorder(engine)
     for number in range(10):
-        recorder.add(f"timer:{number}", [0.1])
+        recorder.add(f"timer:{number}", [(0.1, 1)])
     recorder.close()
     assert len(measured(engine, "timer:")) == 3
     assert [record.getMessage() for record in caplog.records] == ["too many things to measure"]
@@ -297,7 +307,7 @@ def test_processes_are_measured_together(tmp_path: Path) -> None:
 def test_a_forked_child_adds_only_its_own() -> None:
     engine = MemoryEngine()
     observed = Observed(engine)
-    observed.recorder.add("wait:emails", [0.1])
+    observed.recorder.add("wait:emails", [(0.1, 1)])
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # no assert and no cleanup here: this is a copy of the test run

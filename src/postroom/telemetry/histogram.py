@@ -27,13 +27,13 @@ class Histogram:
         self.count = 0
         self.sum = 0.0
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, weight: int = 1) -> None:
         # Looking up an index and counting in a dict is all that the way of a message pays.
         index = bisect_left(BOUNDS, seconds)
         counts = self.counts
-        counts[index] = counts.get(index, 0) + 1
-        self.count += 1
-        self.sum += seconds
+        counts[index] = counts.get(index, 0) + weight
+        self.count += weight
+        self.sum += seconds * weight
 
     def merge(self, other: Histogram) -> None:
         for index, count in other.counts.items():

@@ -35,13 +35,27 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
-from postroom.telemetry.samples import Recorder
+from postroom.telemetry.samples import Recorder, Spans
 
 #: Deliveries that are timed at once; beyond that the oldest are no longer timed.
 _MOST = 100_000
+#: So many of one claim are timed; of a larger one every second, third or n-th, which then counts for n.
+_EACH = 16
 
-#: A delivery: the id of its message, and the token of its claim.
-_Key = tuple[str, str]
+
+class _Open:
+    """A delivery that is timed. `wait` is what it had waited when it was claimed, None after a failure."""
+
+    __slots__ = ("began", "claimed", "token", "wait", "weight")
+
+    def __init__(
+        self, token: str, weight: int, began: float | None, claimed: float, wait: float | None
+    ) -> None:
+        self.token = token
+        self.weight = weight
+        self.began = began
+        self.claimed = claimed
+        self.wait = wait
 
 
 class Observed(Engine):
@@ -55,10 +69,8 @@ class Observed(Engine):
         self.records = engine.records
         self.recorder = Recorder(engine)
         self._traced = traced
-        #: When the work on each delivery began, on the monotonic clock.
-        self._begun: dict[_Key, float] = {}
-        #: Of what was claimed unstarted: its wait when it was claimed, less the time of that.
-        self._waiting: dict[_Key, float | None] = {}
+        #: The deliveries that are timed, by the id of their message.
+        self._open: dict[str, _Open] = {}
         _observed.add(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -125,44 +137,46 @@ class Observed(Engine):
 
     def _note_claimed(self, queue: str, deliveries: list[Leased], lease: int | None) -> None:
         now = time.perf_counter()
-        waits, begun = [], self._begun
-        for leased in deliveries:
+        step = -(-len(deliveries) // _EACH)
+        waits: Spans = []
+        for place in range(0, len(deliveries), step):
+            leased, weight = deliveries[place], min(step, len(deliveries) - place)
             wait = None if leased.attempt else _waited(leased, lease)
-            if leased.started:
-                begun[leased.message.id, leased.token] = now
-                if wait is not None:
-                    waits.append(wait)
-            else:
-                self._waiting[leased.message.id, leased.token] = None if wait is None else wait - now
+            if leased.started and wait is not None:
+                waits.append((wait, weight))
+            open = _Open(leased.token, weight, now if leased.started else None, now, wait)
+            self._open[leased.message.id] = open
         if waits:
             self.recorder.add(f"wait:{queue}", waits)
-        _shorten(begun)
-        _shorten(self._waiting)
+        while len(self._open) > _MOST:
+            self._open.pop(next(iter(self._open)), None)
 
     def _note_started(self, queue: str, starts: Sequence[Receipt], outcomes: list[Outcome]) -> None:
-        now = time.perf_counter()
-        waits = []
-        for receipt, outcome in zip(starts, outcomes, strict=True):
-            key = receipt[1:]
-            wait = self._waiting.pop(key, None)
-            if outcome is Outcome.OK:
-                self._begun[key] = now
-                if wait is not None:
-                    waits.append(wait + now)
+        now, timed = time.perf_counter(), self._open
+        waits: Spans = []
+        for place in [place for place, receipt in enumerate(starts) if receipt.id in timed]:
+            open = timed.get(starts[place].id)
+            if open and open.token == starts[place].token and outcomes[place] is Outcome.OK:
+                open.began = now
+                if open.wait is not None:
+                    waits.append((open.wait + now - open.claimed, open.weight))
         if waits:
             self.recorder.add(f"wait:{queue}", waits)
 
     def _note_settled(
         self, queue: str, settlements: Sequence[Settlement], outcomes: list[Outcome], ended: float
     ) -> None:
-        spans = []
-        for settlement, outcome in zip(settlements, outcomes, strict=True):
-            key = settlement.receipt[1:]
-            began = self._begun.pop(key, None)
-            if began is None:
-                self._waiting.pop(key, None)
-            elif outcome is Outcome.OK and settlement.verb is not Verb.RELEASE:
-                spans.append(ended - began)
+        timed = self._open
+        spans: Spans = []
+        for place in [place for place, each in enumerate(settlements) if each.receipt.id in timed]:
+            settlement = settlements[place]
+            open = timed.get(settlement.receipt.id)
+            if open is None or open.token != settlement.receipt.token:
+                continue
+            timed.pop(settlement.receipt.id, None)
+            done = outcomes[place] is Outcome.OK and settlement.verb is not Verb.RELEASE
+            if done and open.began is not None:
+                spans.append((ended - open.began, open.weight))
         if spans:
             self.recorder.add(f"process:{queue}", spans)
 
@@ -252,22 +266,18 @@ class Observed(Engine):
         self.engine.close()
 
     def after_fork_in_child(self) -> None:
-        self._begun, self._waiting = {}, {}
+        self._open = {}
         self.recorder.after_fork_in_child()
 
 
 def _waited(leased: Leased, lease: int | None) -> float | None:
     """From the due time to the claim by the engine's clock (seconds), which its deadline tells."""
-    allowed = leased.ack_timeout if leased.started else None
-    spans = [span for span in (lease, allowed) if span is not None]
-    if not spans:
+    span = leased.ack_timeout if leased.started else None
+    if lease is not None and (span is None or lease < span):
+        span = lease
+    if span is None:
         return None  # without a heartbeat and without an ack_timeout: only the policy's lease would tell
-    return max(0, leased.deadline - min(spans) - leased.message.due) / 1_000
-
-
-def _shorten(times: dict[_Key, Any]) -> None:
-    while len(times) > _MOST:
-        times.pop(next(iter(times)), None)
+    return max(0, leased.deadline - span - leased.message.due) / 1_000
 
 
 _observed: weakref.WeakSet[Observed] = weakref.WeakSet()

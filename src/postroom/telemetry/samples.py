@@ -38,6 +38,10 @@ _TTL = 30 * 86_400_000
 _MOST = 1_000
 
 
+#: (seconds, how many messages that stands for)
+Spans = list[tuple[float, int]]
+
+
 class Sample(msgspec.Struct, kw_only=True):
     """One thing as it is kept: everything since `since`, and the last hour by the minute."""
 
@@ -75,12 +79,12 @@ class Recorder:
 
     # --- measuring --------------------------------------------------------------------------
 
-    def add(self, key: str, spans: list[float]) -> None:
-        """Measured: these spans (seconds) of this thing, such as `wait:emails`."""
+    def add(self, key: str, spans: Spans) -> None:
+        """Measured: these spans of this thing, such as `wait:emails`."""
         with self._lock:
             histogram = self._pending.get(key) or self._made(key)
-            for span in spans:
-                histogram.add(span)
+            for span, weight in spans:
+                histogram.add(span, weight)
         if self._thread is None or not self._thread.is_alive():
             self._start()
 

@@ -32,4 +32,4 @@ def timer(name: str, room: HasEngine | None = None) -> Iterator[None]:
         owner = room or current_delivery()
         recorder = getattr(owner.engine, "recorder", None) if owner else None
         if recorder:
-            recorder.add(f"timer:{name}", [time.perf_counter() - began])
+            recorder.add(f"timer:{name}", [(time.perf_counter() - began, 1)])
