@@ -31,6 +31,7 @@ from bench import (
     report,
     rivals,
     sleep,
+    telemetry,
     wake,
     work,
 )
@@ -42,6 +43,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "claim": claim.cases,
     "worker": work.cases,
     "sleep": sleep.cases,
+    "telemetry": telemetry.cases,
     "wake": wake.cases,
     "delay": delay.cases,
     "depth": depth.cases,
@@ -68,6 +70,8 @@ groups:
   claim    claim+ack at batch 1, 10 and 100 through the engine contract, as two calls and by turn
   worker   a Worker that drains no-ops, at concurrency 1 and 4, and handlers that wait 1 ms
   sleep    how late a bare time.sleep is: a loaded machine makes everybody late, so look here first
+  telemetry
+           a Worker that drains no-ops with telemetry and without, turn about, and the ratio
   wake     an idle worker: from put to the first line of the handler; and a consumer in another
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early

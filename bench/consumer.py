@@ -12,9 +12,10 @@ import threading
 import time
 
 import postroom
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.model import Settlement
 from postroom.room import Room
+from postroom.waiter import Waiter
 
 
 def main(url: str, queue: str) -> None:

@@ -25,6 +25,7 @@ GOALS: dict[str, dict[str, Target]] = {
         "claim+ack of 100: 100 k ÷ 1 k": Target(1.5),
         "claim+ack of 100: 1 M ÷ 1 k": Target(1.5),
         "import postroom": Target(80),
+        "telemetry on ÷ off, drain": _at_least(0.95),
     },
     "sqlite": {
         "put, one by one": _at_least(1_500),
@@ -41,6 +42,7 @@ GOALS: dict[str, dict[str, Target]] = {
         "claim of 100: 50 k ÷ 1 k": Target(1.5),
         "claim of 100: 1 M ÷ 1 k": Target(1.5),
         "disk for a waiting message": Target(700),
+        "telemetry on ÷ off, drain": _at_least(0.95),
         "enqueue: Postroom ÷ huey": _EVEN,
         "enqueue: Postroom ÷ litequeue": _EVEN,
         "dequeue+ack: turn ÷ huey": _EVEN,

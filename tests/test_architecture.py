@@ -27,13 +27,15 @@ MAX_FUNCTION_LINES = 50
 # stands for everything inside it too. Only "engines" speaks for nobody else: engines do not know each
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
-WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
-DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
+WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model"}
+DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
-    "settings",
+    "settings", "suspects", "telemetry", "timetable",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "deadletters", "idempotency", "keeper", "sqlguard", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {
+    "aio", "breaker", "deadletters", "idempotency", "keeper", "schedule", "sqlguard", "worker",
+}  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -42,12 +44,14 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"errors"},
     "limits": {"errors", "duration", "ids"},
     "logs": set(),
+    "findings": set(),
     "model": {"errors", "duration", "ids", "limits"},
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},
     # the one contract, and those who keep it
     "records": WORDS | {"backoff", "policy"},
-    "engine": WORDS | {"backoff", "policy", "records"},
+    "waiter": set(),
+    "engine": WORDS | {"backoff", "policy", "records", "waiter"},
     "engines": DOMAIN,
     "engines.steps": DOMAIN,
     "engines.memory": DOMAIN | {"engines.steps"},
@@ -56,7 +60,8 @@ ALLOWED: dict[str, set[str]] = {
     "engines.redis": DOMAIN | {"engines.steps"},
     # the Python door
     "settings": WORDS | {"backoff", "policy"},
-    "config": WORDS | {"backoff", "policy", "settings"},
+    "timetable": {"errors", "duration", "limits"},
+    "config": WORDS | {"backoff", "policy", "settings", "timetable"},
     "content": DOMAIN,
     "delivery": DOMAIN | {"content"},
     "draft": DOMAIN | {"content", "delivery"},
@@ -65,13 +70,18 @@ ALLOWED: dict[str, set[str]] = {
     "search": DOMAIN,
     "audit": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
-    "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
+    "suspects": {"delivery"},
+    "telemetry": DOMAIN | {"delivery"},
+    "room": DOMAIN
+    | {"config", "delivery", "history", "queue", "rotation", "settings"}
+    | {"suspects", "telemetry"},
     "deadletters": ROOM_LEVEL,
     # the loops
     "breaker": ROOM_LEVEL,
     "idempotency": ROOM_LEVEL,
     "sqlguard": WORDS,
-    "keeper": ROOM_LEVEL,
+    "schedule": ROOM_LEVEL,
+    "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
@@ -90,7 +100,7 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 #: `import postroom` must work, and start fast, without any of these.
 NOT_AT_IMPORT = {
-    "aiohttp", "anyio", "celery", "django", "fastapi", "hiredis", "kombu", "litestar",
+    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "kombu", "litestar",
     "opentelemetry", "prometheus_client", "psycopg", "redis", "rich", "sqlalchemy", "starlette", "typer",
     "uvicorn",
 }  # fmt: skip

@@ -119,7 +119,7 @@ def test_the_later_layer_wins_and_is_the_origin(
 def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
     samples = {
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
-        "idempotency_every_task": "on", "durability": "replicated",
+        "idempotency_every_task": "on", "durability": "replicated", "telemetry": "on", "tracing": "on",
         "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})

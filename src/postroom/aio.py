@@ -23,11 +23,12 @@ from postroom import room as rooms
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions
 from postroom.duration import Duration, Instant
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.model import Put, QueueStats
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.room import Room, RoomStats
+from postroom.waiter import Waiter
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from postroom import settings as known
+from postroom import timetable
 from postroom.duration import milliseconds
 from postroom.errors import ConfigError, InvalidInput
-from postroom.limits import check_name
+from postroom.limits import MAX_BATCH, check_name
 from postroom.policy import Policy
+from postroom.timetable import Schedule
 
 FILE = "postroom.toml"
 PREFIX = "POSTROOM_"
@@ -55,11 +57,14 @@ class Config:
     spool_capacity  how many messages the spool may hold, and spool_bytes how much of bodies
     idempotency_every_task  whether every handler runs once for each message, and
     idempotency_ttl         how long it is known that it did
+    telemetry       whether waits and work are measured, and kept in the store
+    tracing         whether puts and work are OpenTelemetry spans
     default         the policy of every queue without a table of its own
     declared        the policies of the queues that have one
     file            the file that was read; None without one
     settings        every setting of the top level
     tables          what the queues' own tables give, and nothing else
+    schedules       what to put when, by name
     """
 
     url: str = field(repr=False)  # it may hold a password
@@ -76,11 +81,14 @@ class Config:
     spool_bytes: int
     idempotency_every_task: bool
     idempotency_ttl: int
+    telemetry: bool
+    tracing: bool
     default: Policy
     declared: Mapping[str, Policy]
     file: str | None
     settings: Layer = field(repr=False)
     tables: Mapping[str, Layer] = field(repr=False)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
     def policy(self, queue: str) -> Policy:
         """What this queue promises, whether or not it has a table."""
@@ -112,18 +120,22 @@ def load(
     An argument of None turns off what can be turned off.
     """
     file, content = _read_file(path, environ)
-    queues = content.pop("queues", {})
+    queues, schedules = content.pop("queues", {}), content.pop("schedule", {})
     content = _flat(f"{file}", content)
     settings = {
         **{name: Setting(value, "default") for name, value in known.DEFAULTS.items()},
-        **_layer(f"{file}: ", content, _spelling(*known.TOP_LEVEL, "queues"), origin=file),
+        **_layer(f"{file}: ", content, _spelling(*known.TOP_LEVEL, "queues", "schedule"), origin=file),
         **_environment(environ),
         **_layer("argument ", arguments, _spelling(*known.TOP_LEVEL), origin="argument"),
     }
-    return _config(file, settings, _tables(f"{file}", queues))
+    config = _config(file, settings, _tables(f"{file}", queues), _schedules(f"{file}", schedules))
+    _check_labels(config)
+    return config
 
 
-def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> Config:
+def _config(
+    file: str | None, settings: Layer, tables: Mapping[str, Layer], schedules: Mapping[str, Schedule]
+) -> Config:
     return Config(
         url=settings["url"].value,
         sweep_interval=milliseconds(settings["sweep_interval"].value),
@@ -139,11 +151,14 @@ def _config(file: str | None, settings: Layer, tables: Mapping[str, Layer]) -> C
         spool_bytes=known.size_in_bytes(settings["spool_bytes"].value),
         idempotency_every_task=settings["idempotency_every_task"].value,
         idempotency_ttl=milliseconds(settings["idempotency_ttl"].value),
+        telemetry=settings["telemetry"].value,
+        tracing=settings["tracing"].value,
         default=_policy(settings),
         declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
         file=file,
         settings=settings,
         tables=tables,
+        schedules=schedules,
     )
 
 
@@ -207,6 +222,35 @@ def _table(file: str, queue: str, table: Any) -> Layer:
             dotted = f'[queues."{queue}.{key}"]'
             raise ConfigError(f"{file}: {where} {key!r}: a queue name with a dot is written {dotted}")
     return _layer(f"{file}: {where} ", table, _spelling(*known.QUEUE_LEVEL), origin=f"{file} {where}")
+
+
+def _schedules(file: str, tables: Any) -> dict[str, Schedule]:
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{file}: schedule: expected tables such as [schedule.nightly], not {tables!r}")
+    if len(tables) > MAX_BATCH:
+        raise ConfigError(f"{file}: {len(tables):,} schedules are more than {MAX_BATCH:,}")
+    return {name: _schedule(f"{file}: [schedule.{name}]", name, table) for name, table in tables.items()}
+
+
+def _check_labels(config: Config) -> None:
+    """Whether the queue of each schedule knows its priority."""
+    for name, schedule in config.schedules.items():
+        try:
+            config.policy(schedule.queue).priority(schedule.priority)
+        except InvalidInput as error:
+            raise ConfigError(f"{config.file}: [schedule.{name}] {error}") from None
+
+
+def _schedule(place: str, name: str, table: Any) -> Schedule:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{place} expected a table of settings, not {table!r}")
+    for key in table:
+        if key not in timetable.SETTINGS:
+            raise ConfigError(f"{place} {key}: {_unknown(key, timetable.SETTINGS)}")
+    try:
+        return timetable.read(name, table)
+    except InvalidInput as error:
+        raise ConfigError(f"{place} {error}") from None
 
 
 # ---- The environment ------------------------------------------------------------------------------

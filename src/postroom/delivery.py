@@ -80,6 +80,11 @@ class Delivery:
     # --- what it is -------------------------------------------------------------------------
 
     @property
+    def engine(self) -> Engine:
+        """The store that this message is kept in."""
+        return self._engine
+
+    @property
     def message(self) -> Message:
         return self._leased.message
 
@@ -120,11 +125,6 @@ class Delivery:
         The message's header `idempotency-key`; without one, the message's id.
         """
         return self.headers.get(IDEMPOTENCY_KEY) or self.id
-
-    @property
-    def engine(self) -> Engine:
-        """The store that this message is kept in."""
-        return self._engine
 
     @property
     def attempt(self) -> int:

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from postroom.errors import BodyTooLarge, InvalidInput
+from postroom.findings import Finding
 from postroom.limits import (
     MAX_BATCH,
     MAX_BODY,
@@ -65,6 +66,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
+from postroom.waiter import Waiter
 
 
 class Capabilities(NamedTuple):
@@ -113,50 +115,6 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.consumer.isascii() or len(self.consumer) > MAX_NAME:
             msgspec.structs.force_setattr(self, "consumer", cut_text(self.consumer, "consumer"))
-
-
-class Waiter(abc.ABC):
-    """Sleep until a queue may have something to claim or a topic something to read.
-
-    Arm, then claim; only a claim that gave nothing is worth a wait. Whatever becomes claimable
-    after `arm` rings, so nothing slips through between the claim and the wait. A ring is a hint
-    and wakes few of many waiters: it may come to nothing, and a consumer also keeps its own timer
-    for `next_wake`. Queues wake some waiters, topics wake all.
-    """
-
-    @abc.abstractmethod
-    def fileno(self) -> int:
-        """A file descriptor that is readable while a ring is pending; for selectors and asyncio."""
-
-    @abc.abstractmethod
-    def arm(self) -> None:
-        """Ask to be rung from now on."""
-
-    @abc.abstractmethod
-    def disarm(self) -> None:
-        """Stop being rung; an unused ring is handed to another waiter. A local `ring` stays pending."""
-
-    @abc.abstractmethod
-    def clear(self) -> frozenset[str]:
-        """Take the pending rings: the names of queues and topics that rang. Stays armed."""
-
-    @abc.abstractmethod
-    def wait(self, timeout: float | None = None) -> frozenset[str]:
-        """Sleep until a ring or the timeout (seconds), then `clear`."""
-
-    @abc.abstractmethod
-    def ring(self, name: str = "") -> None:
-        """Wake this waiter from inside its own process, for a stop or a timer."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Disarm and free the descriptor. Closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 class Engine(abc.ABC):
@@ -374,6 +332,19 @@ class Engine(abc.ABC):
         A reader that fell behind what the topic keeps is told how much it missed.
         """
 
+    # --- the engine itself ------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def now(self) -> int:
+        """The time by the engine's clock, the one by which everything is due."""
+
+    @abc.abstractmethod
+    def inspect(self) -> list[Finding]:
+        """What an operator should know of this store, and what to do about it; changes nothing.
+
+        Bounded in time. What cannot be found out (not allowed, not supported) is a finding too.
+        """
+
     @abc.abstractmethod
     def close(self) -> None:
         """Give up all resources; every later call raises Closed. Closing twice is fine."""
@@ -422,16 +393,19 @@ def check_turn(
     """Refuse a turn that makes no sense, before anything is touched: together they are one batch."""
     check_receipts(queue, [*(settlement.receipt for settlement in settlements), *starts])
     for settlement in settlements:
-        if settlement.verb is not Verb.ACK and settlement.verb not in _VERBS:  # to look an enum up takes time
-            raise InvalidInput(f"verb: {settlement.verb!r} is not one of {', '.join(Verb)}")
-        if settlement.verb in _COMES_BACK:
-            check_when(settlement.delay, settlement.due)
-        if settlement.verb is Verb.RELEASE and settlement.due is not None:
-            raise InvalidInput("due: a release takes a delay, not an instant")
+        if settlement.verb is not Verb.ACK:  # most are, and to look an enum up takes time
+            _check_ending(settlement)
     if request:
         check_between("n", request.n, 0, MAX_BATCH)
         check_span("lease", request.lease)
 
 
+def _check_ending(settlement: Settlement) -> None:
+    if settlement.verb not in _VERBS:
+        raise InvalidInput(f"verb: {settlement.verb!r} is not one of {', '.join(Verb)}")
+    check_when(settlement.delay, settlement.due)
+    if settlement.verb is Verb.RELEASE and settlement.due is not None:
+        raise InvalidInput("due: a release takes a delay, not an instant")
+
+
 _VERBS = frozenset(Verb)
-_COMES_BACK = frozenset({Verb.RETRY, Verb.RELEASE})

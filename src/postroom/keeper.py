@@ -1,8 +1,8 @@
-"""The keeper: sweeps the queues that nobody consumes. Many run, one leads.
+"""The keeper: sweeps the queues that nobody consumes and runs the schedules. Many run, one leads.
 
 The lead is a record with a time to live and a version: it is taken, renewed and given back by
 compare-and-set, so a keeper that was away too long finds out and steps down. The lock only saves
-work: every sweep is atomic in the engine, and two keepers at once do no harm.
+work: every sweep is atomic in the engine, a slot is one message, and two keepers at once do no harm.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from postroom.ids import new_token
 from postroom.limits import MAX_BATCH
 from postroom.model import Swept
 from postroom.room import Room
+from postroom.schedule import Schedules
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Keeper:
         self._batch = room.config.sweep_batch
         self._ttl = room.config.keeper_ttl
         self._lead = Lead(room.engine, self._ttl)
+        self._schedules = Schedules(room)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.leading = False
@@ -72,7 +74,7 @@ class Keeper:
         self._due: dict[str, float] = {}
 
     def tick(self, triggered_by: str = "scheduler", *, only_due: bool = False) -> int:
-        """One look: sweep every queue, or only those due for it, if this keeper leads.
+        """One look, if this keeper leads: sweep every queue, or only those due for it; run the schedules.
 
         Returns when to look again (ms).
         """
@@ -87,6 +89,7 @@ class Keeper:
             if not only_due or due[info.name] <= now:
                 due[info.name] = now + self._wait(info, self.sweep(info.name, triggered_by)) / 1_000
         self._due = due
+        look = min(look, self._schedules.tick())
         return min([look, *(max(0, round((at - now) * 1_000)) for at in due.values())])
 
     def _wait(self, info: QueueInfo, swept: Swept) -> int:

@@ -9,26 +9,29 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
-from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
+from postroom.engine import ClaimRequest, Engine, QueueInfo
 from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
 from postroom.history import Lifecycle
 from postroom.model import Accepted, Claimed, Memory, NewMessage, QueueStats, Receipt, Settlement, Turned
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
+from postroom.suspects import SuspectSlot
+from postroom.waiter import Waiter
 
 if TYPE_CHECKING:
     from types import ModuleType
     from urllib.parse import SplitResult
 
     from postroom.config import Config
+    from postroom.telemetry import Sla
 
 #: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
 _REDIS = ("redis", "rediss", "valkey", "valkeys")
@@ -55,7 +58,12 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
         config = load(**settings) if url is None else load(url=url, **settings)
     elif settings:
         raise ConfigError("open takes a config or settings, not both")
-    return Room(_connect(url or config.url, config), config)
+    engine = _connect(url or config.url, config)
+    if config.telemetry or config.tracing:
+        from postroom.telemetry import Observed  # here and not above: who measures nothing loads nothing
+
+        engine = Observed(engine, traced=config.tracing)
+    return Room(engine, config)
 
 
 def _connect(url: str, config: Config) -> Engine:
@@ -374,6 +382,12 @@ class Room:
             memory=memory,
         )
 
+    def sla(self, over: Duration = "1h") -> list[Sla]:
+        """How long the first attempts of every queue waited, against `sla_p95`; needs telemetry somewhere."""
+        from postroom.telemetry import read_sla
+
+        return read_sla(self.engine, milliseconds(over, "over"))
+
     def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
         """Follow what happens in these queues, or in all."""
         return Lifecycle(self.engine, [queues] if isinstance(queues, str) else queues, **cursors)
@@ -409,40 +423,3 @@ class Room:
             waiters = list(self._waiters)
         for waiter in waiters:
             waiter.ring()
-
-
-class SuspectSlot:
-    """One suspect at a time in this process, so that what it may take down with it stays small.
-
-    Reserve before a claim, then `fill` with what the claim gave. The slot is free again when its
-    delivery is settled — or was dropped by its consumer without being settled.
-    """
-
-    def __init__(self, on_free: Callable[[], None]) -> None:
-        self._lock = threading.Lock()
-        self._reserved = False
-        self._holder: weakref.ref[Delivery] | None = None
-        self._on_free = on_free
-
-    def reserve(self) -> bool:
-        """Whether the coming claim may bring a suspect; if so, follow it up with `fill`."""
-        with self._lock:
-            if self._reserved or (self._holder is not None and self._holder() is not None):
-                return False
-            self._reserved = True
-            return True
-
-    def fill(self, deliveries: Iterable[Delivery]) -> None:
-        """End a reservation with what the claim gave."""
-        suspect = next((delivery for delivery in deliveries if delivery.suspect), None)
-        with self._lock:
-            self._reserved = False
-            self._holder = weakref.ref(suspect) if suspect else None
-
-    def give_back(self, delivery: Delivery) -> None:
-        """This delivery is settled; whoever waits may have the next suspect."""
-        with self._lock:
-            if self._holder is None or self._holder() is not delivery:
-                return
-            self._holder = None
-        self._on_free()

@@ -148,6 +148,8 @@ ROOM: dict[str, Callable[[str, Any], Any]] = {
     "spool_bytes": _size,
     "idempotency_every_task": _flag,
     "idempotency_ttl": _span,
+    "telemetry": _flag,
+    "tracing": _flag,
 }
 
 #: Tables of the file whose settings begin with the table's name everywhere else.
@@ -190,5 +192,7 @@ DEFAULTS: dict[str, Any] = {
     "spool_bytes": "512MB",
     "idempotency_every_task": False,
     "idempotency_ttl": "1d",
+    "telemetry": False,
+    "tracing": False,
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

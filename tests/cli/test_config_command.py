@@ -177,8 +177,9 @@ def test_check_says_ok(shell: Shell) -> None:
     run = shell.run("config", "check")
     assert run.stdout == "ok\n"
     assert run.stderr == "read no file and the environment\n"
-    shell.write("[queues.a]\n[queues.b]")
-    assert shell.run("config", "check").stderr == "read postroom.toml (queues: 2) and the environment\n"
+    shell.write('[queues.a]\n[queues.b]\n[schedule.c]\nevery = "1h"\nqueue = "a"')
+    read = "read postroom.toml (queues: 2, schedules: 1) and the environment\n"
+    assert shell.run("config", "check").stderr == read
 
 
 def test_check_knows_which_urls_can_be_opened(shell: Shell) -> None:

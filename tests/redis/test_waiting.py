@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
 from postroom.engines.redis.routes import Route
 from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
+from postroom.waiter import Waiter
 from tests.redis import servers
 
 RING, QUIET = 30.0, 0.1

@@ -50,12 +50,13 @@ def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
       POSTROOM_*     POSTROOM_LEASE=1m
       argument       what a program passes itself
     A table [queues.NAME] is about one queue and beats all of them there.
+    A table [schedule.NAME] says what to put when: see postroom schedule --help.
 
     \b
     Settings of the room, at the top of the file only:
       url sweep_interval sweep_batch max_body keeper_ttl poll_timeout
       durability replication_timeout
-      spool health_check_timeout spool_capacity spool_bytes
+      spool health_check_timeout spool_capacity spool_bytes telemetry tracing
     In a table [idempotency], without that word:
       idempotency_every_task idempotency_ttl
     Settings of a queue, at the top for all queues or in a table for one:
@@ -90,7 +91,8 @@ def check(config: File = None) -> None:
 
     loaded = load(config)
     read_url(loaded.url)
-    file = f"{loaded.file} (queues: {len(loaded.declared)})" if loaded.file else "no file"
+    counts = f"queues: {len(loaded.declared)}, schedules: {len(loaded.schedules)}"
+    file = f"{loaded.file} ({counts})" if loaded.file else "no file"
     output.say(f"read {file} and the environment")
     print("ok")
 
@@ -116,7 +118,19 @@ def _rows(config: Config, queue: str | None) -> list[tuple[str, str, str]]:
     rows = [_row(name, setting) for name, setting in _settings(config, queue).items()]
     for name, table in config.tables.items() if queue is None else ():
         rows += [_row(f"queues.{name}.{key}", setting) for key, setting in table.items()]
+    for name, table in _schedules(config).items() if queue is None else ():
+        rows += [_row(f"schedule.{name}.{key}", setting) for key, setting in table.items()]
     return rows
+
+
+def _schedules(config: Config) -> dict[str, Layer]:
+    """What the tables of schedules give; they come from the file and from nowhere else."""
+    from postroom.config import Setting
+
+    return {
+        name: {key: Setting(value, f"{config.file} [schedule.{name}]") for key, value in given.items()}
+        for name, given in ((name, schedule.given()) for name, schedule in config.schedules.items())
+    }
 
 
 def _row(name: str, setting: Setting) -> tuple[str, str, str]:
@@ -139,6 +153,7 @@ def _document(config: Config, queue: str | None) -> dict[str, Any]:
     document = {"file": config.file, "settings": _plain(_settings(config, queue))}
     if queue is None:
         document["queues"] = {name: _plain(table) for name, table in config.tables.items()}
+        document["schedule"] = {name: _plain(table) for name, table in _schedules(config).items()}
     else:
         document["queue"] = queue
     return document

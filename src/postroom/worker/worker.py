@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from postroom.breaker import Breaker
 from postroom.delivery import Delivery
@@ -24,6 +24,9 @@ from postroom.worker.crew import Around, Crew
 from postroom.worker.dispatcher import Dispatcher
 from postroom.worker.handlers import Handler, Handlers
 from postroom.worker.heartbeat import Heartbeat
+
+if TYPE_CHECKING:
+    from postroom.telemetry.exporter import MetricsServer
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ class Worker:
     breakers      breakers by queue: while one is open nothing is claimed from its queue, half open its probes
     stop_timeout  how long a stop waits for running handlers
     keeper        whether to be a candidate for the room's keeper too
+    metrics_port  serve `/metrics` for Prometheus there (0: any free port, see `metrics`), on `metrics_host`
 
     `last_exceptions` keeps the newest 100 errors of handlers, for tests and for people.
     """
@@ -63,6 +67,8 @@ class Worker:
         breakers: Mapping[str, Breaker] | None = None,
         stop_timeout: Duration = "30s",
         keeper: bool = True,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
         name: str = "",
     ) -> None:
         check_between("concurrency", concurrency, 1, MAX_BATCH)
@@ -83,6 +89,8 @@ class Worker:
         self._prefetch = prefetch
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
         self._with_keeper = keeper
+        self._metrics_at = None if metrics_port is None else (metrics_port, metrics_host)
+        self.metrics: MetricsServer | None = None
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self._signalled_before = False
@@ -171,7 +179,7 @@ class Worker:
             self._running.release()
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
-        crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
+        crew = Crew(self._concurrency, self._handlers, self._surroundings(), self._note_error, self._wake)
         dispatcher = Dispatcher(
             self.room, rotation, crew, self._concurrency, self._prefetch, self.name, self._breakers
         )
@@ -179,6 +187,7 @@ class Worker:
         heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:
             ending.callback(dispatcher.close)
+            self._serve_metrics(ending)
             if self._with_keeper:
                 keeper = Keeper(self.room)
                 keeper.start()
@@ -188,6 +197,20 @@ class Worker:
             crew.start()
             ending.callback(lambda: crew.dismiss(wait=not dispatcher.busy))
             self._work_with(dispatcher, heartbeat, drain)
+
+    def _surroundings(self) -> Around | None:
+        """What is around every job: its span, if the room is traced, and inside it what the user wants."""
+        if not self.room.config.tracing:
+            return self._around
+        from postroom.telemetry.tracing import around
+
+        return around(self._around)
+
+    def _serve_metrics(self, ending: contextlib.ExitStack) -> None:
+        if self._metrics_at is not None:
+            from postroom.telemetry.exporter import MetricsServer
+
+            self.metrics = ending.enter_context(MetricsServer(self.room, *self._metrics_at))
 
     def _work_with(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
         patience = self._stop_timeout

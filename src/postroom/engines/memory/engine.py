@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 
-from postroom.engine import Capabilities, QueueInfo, Waiter
+from postroom.engine import Capabilities, QueueInfo
 from postroom.engines.memory.journal import Journal
 from postroom.engines.memory.records import MemoryRecords
 from postroom.engines.memory.state import MemoryState
@@ -20,9 +20,11 @@ from postroom.engines.steps.bells import Bells, spread_of, topic_bell
 from postroom.engines.steps.engine import Step, SteppedEngine, T, wall_clock
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict
+from postroom.findings import Finding, worth_a_change
 from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_limit, check_name, check_publish, topic_age
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.policy import Policy
+from postroom.waiter import Waiter
 
 _DEFAULT = Policy()
 
@@ -156,6 +158,15 @@ class MemoryEngine(SteppedEngine):
                 self._queues.clear()
                 self._topics.clear()
                 self._bells.close()
+
+    def now(self) -> int:
+        with self._lock:
+            return self._now()
+
+    def inspect(self) -> list[Finding]:
+        self.now()
+        text = "messages end with this process"
+        return [worth_a_change("durability", text, "for anything but tests use sqlite:/// or redis://")]
 
     def _now(self) -> int:
         """The time, which never goes back: a clock that does must not undo a deadline. With the lock held."""

@@ -19,17 +19,18 @@ from postroom.engine import (
     ClaimRequest,
     Engine,
     QueueInfo,
-    Waiter,
     check_receipts,
     check_turn,
 )
 from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
+from postroom.engines.redis.inspection import inspect, server_time
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import SHOWN, entry_of, is_plain, policy_of, policy_parts, raw_id, utf8
 from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
 from postroom.errors import Closed, EngineUnavailable, InvalidInput, Uncertain
+from postroom.findings import Finding
 from postroom.limits import (
     AUDIT,
     MAX_BODY,
@@ -66,6 +67,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
+from postroom.waiter import Waiter
 
 _DEFAULT = Policy()
 _DEFAULT_PARTS = policy_parts(_DEFAULT)
@@ -420,6 +422,13 @@ class RedisEngine(Engine):
         self._lock = threading.Lock()
         self._client.reset()
         self._ringing.leave_to_parent()
+
+    def now(self) -> int:
+        return int(self._now() or server_time(self._client) * 1_000)
+
+    def inspect(self) -> list[Finding]:
+        self._check_open()
+        return inspect(self._client)
 
     def _now(self) -> str:
         """The time of a test's clock, which never goes back; '': the server's."""

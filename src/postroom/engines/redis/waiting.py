@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from postroom.engine import Waiter
 from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.names import Names
 from postroom.engines.steps.bells import Bells, BellWaiter, is_topic, topic_bell
 from postroom.errors import Closed, PostroomError
+from postroom.waiter import Waiter
 
 #: How long a command blocks (s). A connection that is silent for longer is taken for broken.
 _BLOCK = 10.0

@@ -8,12 +8,19 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, Waiter, check_turn
+from postroom.engine import (
+    Capabilities,
+    ClaimRequest,
+    Engine,
+    QueueInfo,
+    check_turn,
+)
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts
 from postroom.engines.spool.errands import Errands
 from postroom.engines.spool.gate import Gate
+from postroom.engines.spool.inspection import inspect
 from postroom.engines.spool.line import Line, Side, Switch, quietly
 from postroom.engines.spool.mover import Mover
 from postroom.engines.spool.receipts import Split, bare, bare_settlement, marked, with_waiter
@@ -22,6 +29,7 @@ from postroom.engines.spool.waiting import SpoolWaiter
 from postroom.engines.spool.watch import Watch
 from postroom.engines.steps.engine import wall_clock
 from postroom.errors import Conflict, EngineUnavailable
+from postroom.findings import Finding
 from postroom.limits import MAX_BODY
 from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
@@ -44,6 +52,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
+from postroom.waiter import Waiter
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -406,6 +415,15 @@ class SpoolEngine(Engine):
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         return self._ask(lambda primary: primary.read(topic, after=after, limit=limit))
+
+    def now(self) -> int:
+        try:
+            return self._ask(lambda primary: primary.now())
+        except EngineUnavailable:
+            return self._clock()
+
+    def inspect(self) -> list[Finding]:
+        return inspect(self.side(), self.spool, self._ask)
 
     # --- the end, and forks -----------------------------------------------------------------
 

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.engines.spool.waiting import SpoolWaiter
 from postroom.model import Leased, Outcome, Receipt, Settlement
+from postroom.waiter import Waiter
 
 T = TypeVar("T")
 

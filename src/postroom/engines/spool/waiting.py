@@ -7,9 +7,10 @@ import select
 import threading
 from collections.abc import Callable
 
-from postroom.engine import Engine, Waiter
+from postroom.engine import Engine
 from postroom.engines.spool.line import Line, quietly
 from postroom.errors import Closed, EngineUnavailable
+from postroom.waiter import Waiter
 
 
 class SpoolWaiter(Waiter):

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from postroom.engine import Capabilities, QueueInfo, Waiter
-from postroom.engines.sqlite import forks, outbox, trash
+from postroom.engine import Capabilities, QueueInfo
+from postroom.engines.sqlite import forks, inspection, outbox, trash
 from postroom.engines.sqlite.checkpointer import Checkpointer
 from postroom.engines.sqlite.file import File
 from postroom.engines.sqlite.putting import Putting
@@ -29,10 +29,12 @@ from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.engine import Step, SteppedEngine, T
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
+from postroom.findings import Finding
 from postroom.limits import AUDIT, MAX_BODY, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
+from postroom.waiter import Waiter
 
 #: How long a fork waits for a step that is under way, in seconds.
 _FORK_WAIT = 10.0
@@ -217,6 +219,12 @@ class SqliteEngine(SteppedEngine):
         for part in (self._checkpointer, self._writer, self._reader):
             part.reset()
         self._ringing.leave_to_parent()
+
+    def now(self) -> int:
+        return self._now()
+
+    def inspect(self) -> list[Finding]:
+        return inspection.inspect(self._file, self._reader)
 
     def _now(self) -> int:
         """The time of day, by the one clock that all processes of this machine share."""

@@ -232,7 +232,7 @@ class File:
     # --- the place --------------------------------------------------------------------------
 
     def _check_place(self) -> None:
-        kind = network_type(self.path, _proc_mounts() if self._mounts is None else self._mounts)
+        kind = network_type(self.path, self.mounts())
         if kind:
             raise ConfigError(
                 f"{self.path} is on a network filesystem ({kind}): processes share a store through the "
@@ -244,6 +244,10 @@ class File:
             raise StoreReadOnly(f"{self.path}: {error.strerror}: check the owner and permissions") from error
         except OSError as error:
             raise EngineUnavailable(f"{self.path}: {error.strerror}") from error
+
+    def mounts(self) -> str:
+        """The text of /proc/mounts."""
+        return _proc_mounts() if self._mounts is None else self._mounts
 
     def _check_kind(self) -> None:
         path = Path(self.path)

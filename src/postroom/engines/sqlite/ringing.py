@@ -10,7 +10,6 @@ import contextlib
 import threading
 from collections.abc import Iterable
 
-from postroom.engine import Waiter
 from postroom.engines.sqlite.doorbell import Doorbell
 from postroom.engines.sqlite.file import File
 from postroom.engines.sqlite.reader import Reader
@@ -18,6 +17,7 @@ from postroom.engines.sqlite.state import SqliteState
 from postroom.engines.sqlite.transaction import DEFAULT
 from postroom.engines.steps.bells import Bells, is_topic, spread_of
 from postroom.errors import PostroomError
+from postroom.waiter import Waiter
 
 
 class Ringing(Bells):

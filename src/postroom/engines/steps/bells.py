@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from postroom.engine import Waiter
 from postroom.limits import check_name
+from postroom.waiter import Waiter
 
 #: Extra wait of the first idle consumers, by rank: one wakes on time, two stand by for it.
 _SPREAD = (0, 25, 50)

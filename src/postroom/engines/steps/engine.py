@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from postroom.engine import ClaimRequest, Engine, Waiter, check_receipts, check_turn
+from postroom.engine import (
+    ClaimRequest,
+    Engine,
+    check_receipts,
+    check_turn,
+)
 from postroom.engines.steps import claim, operate, put, settle, sweep
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Conflict, InvalidInput
@@ -30,6 +35,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
+from postroom.waiter import Waiter
 
 T = TypeVar("T")
 Step = Callable[[QueueState, int], T]

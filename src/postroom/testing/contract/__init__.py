@@ -18,6 +18,7 @@ from postroom.testing.contract.claim import (
 )
 from postroom.testing.contract.expiry import EvictionContract, ExpiryContract, KeepDoneContract
 from postroom.testing.contract.groups import GroupsContract
+from postroom.testing.contract.health import ClockContract, InspectContract
 from postroom.testing.contract.history import CounterContract, LogContract
 from postroom.testing.contract.inspect import FindContract, FindDeadContract, GetContract
 from postroom.testing.contract.lease import CheckpointContract, ExtendContract, LeaseContract, OverdueContract
@@ -107,6 +108,8 @@ class EngineContract(
     TakeContract,
     TopicContract,
     # the engine itself
+    ClockContract,
+    InspectContract,
     BadInputContract,
     CloseContract,
     ThreadContract,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from postroom.duration import Duration, milliseconds
-from postroom.engine import ClaimRequest, Engine, QueueInfo, Waiter
+from postroom.engine import ClaimRequest, Engine, QueueInfo
 from postroom.ids import new_id
 from postroom.logs import LogEntry
 from postroom.model import (
@@ -33,6 +33,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.testing.clock import ManualClock
+from postroom.waiter import Waiter
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

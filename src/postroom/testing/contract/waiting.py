@@ -5,9 +5,10 @@ from __future__ import annotations
 import select
 import threading
 
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.model import Action, BlockedBy, Settlement, Verb
 from postroom.testing.contract.base import BOOM, MINUTE, QUIET, RING, SECOND, ContractBase
+from postroom.waiter import Waiter
 
 
 def readable(waiter: Waiter, timeout: float = 0) -> bool:

@@ -1,0 +1,304 @@
+"""An engine with somebody who watches: every verb goes through, and what a message goes through is timed.
+
+Measured are the wait of first attempts, from their due time to their start by the engine's clock, and the
+work, from the start to the answer. Both follow from what a claim gives anyway, so no call is added to the
+way of a message, and none waits for telemetry.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from postroom.engine import (
+    Capabilities,
+    ClaimRequest,
+    Engine,
+    QueueInfo,
+)
+from postroom.findings import Finding
+from postroom.logs import Group, Log, TopicPage
+from postroom.model import (
+    Accepted,
+    Claimed,
+    Entry,
+    Leased,
+    Memory,
+    Move,
+    Moved,
+    NewMessage,
+    Outcome,
+    Page,
+    QueueStats,
+    Receipt,
+    Settlement,
+    State,
+    Swept,
+    Turned,
+    Verb,
+)
+from postroom.policy import Policy
+from postroom.telemetry.samples import Recorder, Spans
+from postroom.waiter import Waiter
+
+#: Deliveries that are timed at once; beyond that the oldest are no longer timed.
+_MOST = 100_000
+#: So many of one claim are timed; of a larger one every second, third or n-th, which then counts for n.
+_EACH = 16
+
+
+class _Open:
+    """A delivery that is timed. `wait` is what it had waited when it was claimed, None after a failure."""
+
+    __slots__ = ("began", "claimed", "token", "wait", "weight")
+
+    def __init__(
+        self, token: str, weight: int, began: float | None, claimed: float, wait: float | None
+    ) -> None:
+        self.token = token
+        self.weight = weight
+        self.began = began
+        self.claimed = claimed
+        self.wait = wait
+
+
+class Observed(Engine):
+    """This engine, watched. What is not the way of a message goes straight through."""
+
+    capabilities: Capabilities  # type: ignore[misc]  # those of the engine inside, not of this class
+
+    def __init__(self, engine: Engine, *, traced: bool = False) -> None:
+        self.engine = engine
+        self.capabilities = engine.capabilities
+        self.records = engine.records
+        self.recorder = Recorder(engine)
+        self._traced = traced
+        #: The deliveries that are timed, by the id of their message.
+        self._open: dict[str, _Open] = {}
+        _observed.add(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)  # what only some engines have
+
+    @property
+    def max_body(self) -> int:
+        return self.engine.max_body
+
+    @max_body.setter
+    def max_body(self, size: int) -> None:
+        self.engine.max_body = size
+
+    # --- the way of a message ---------------------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
+        if not self._traced:
+            return self.engine.put(queue, messages)
+        from postroom.telemetry.tracing import sending
+
+        with sending(queue, messages) as carrying:
+            return self.engine.put(queue, carrying)
+
+    def put_within(
+        self, connection: object, queue: str, messages: Sequence[NewMessage], policy: Policy
+    ) -> Accepted:
+        if not self._traced:
+            return self.engine.put_within(connection, queue, messages, policy)
+        from postroom.telemetry.tracing import sending
+
+        with sending(queue, messages) as carrying:
+            return self.engine.put_within(connection, queue, carrying, policy)
+
+    def claim(self, queue: str, request: ClaimRequest) -> Claimed:
+        claimed = self.engine.claim(queue, request)
+        if claimed.deliveries:
+            self._note_claimed(queue, claimed.deliveries, request.lease)
+        return claimed
+
+    def turn(
+        self,
+        queue: str,
+        settlements: Sequence[Settlement],
+        starts: Sequence[Receipt],
+        request: ClaimRequest | None,
+    ) -> Turned:
+        ended = time.perf_counter()  # the work was over before this call
+        turned = self.engine.turn(queue, settlements, starts, request)
+        if settlements:
+            self._note_settled(queue, settlements, turned.settled, ended)
+        if starts:
+            self._note_started(queue, starts, turned.started)
+        if request and turned.claimed.deliveries:
+            self._note_claimed(queue, turned.claimed.deliveries, request.lease)
+        return turned
+
+    def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Outcome]:
+        ended = time.perf_counter()
+        outcomes = self.engine.settle(queue, settlements)
+        self._note_settled(queue, settlements, outcomes, ended)
+        return outcomes
+
+    # --- noting -----------------------------------------------------------------------------
+
+    def _note_claimed(self, queue: str, deliveries: list[Leased], lease: int | None) -> None:
+        now = time.perf_counter()
+        step = -(-len(deliveries) // _EACH)
+        waits: Spans = []
+        for place in range(0, len(deliveries), step):
+            leased, weight = deliveries[place], min(step, len(deliveries) - place)
+            wait = None if leased.attempt else _waited(leased, lease)
+            if leased.started and wait is not None:
+                waits.append((wait, weight))
+            open = _Open(leased.token, weight, now if leased.started else None, now, wait)
+            self._open[leased.message.id] = open
+        if waits:
+            self.recorder.add(f"wait:{queue}", waits)
+        while len(self._open) > _MOST:
+            self._open.pop(next(iter(self._open)), None)
+
+    def _note_started(self, queue: str, starts: Sequence[Receipt], outcomes: list[Outcome]) -> None:
+        now, timed = time.perf_counter(), self._open
+        waits: Spans = []
+        for place in [place for place, receipt in enumerate(starts) if receipt.id in timed]:
+            open = timed.get(starts[place].id)
+            if open and open.token == starts[place].token and outcomes[place] is Outcome.OK:
+                open.began = now
+                if open.wait is not None:
+                    waits.append((open.wait + now - open.claimed, open.weight))
+        if waits:
+            self.recorder.add(f"wait:{queue}", waits)
+
+    def _note_settled(
+        self, queue: str, settlements: Sequence[Settlement], outcomes: list[Outcome], ended: float
+    ) -> None:
+        timed = self._open
+        spans: Spans = []
+        for place in [place for place, each in enumerate(settlements) if each.receipt.id in timed]:
+            settlement = settlements[place]
+            open = timed.get(settlement.receipt.id)
+            if open is None or open.token != settlement.receipt.token:
+                continue
+            timed.pop(settlement.receipt.id, None)
+            done = outcomes[place] is Outcome.OK and settlement.verb is not Verb.RELEASE
+            if done and open.began is not None:
+                spans.append((ended - open.began, open.weight))
+        if spans:
+            self.recorder.add(f"process:{queue}", spans)
+
+    # --- straight through -------------------------------------------------------------------
+
+    def declare(self, queue: str, policy: Policy) -> None:
+        self.engine.declare(queue, policy)
+
+    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+        return self.engine.drop(queue, force=force, by=by)
+
+    def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
+        return self.engine.queues(names)
+
+    def stats(self, queue: str) -> QueueStats:
+        return self.engine.stats(queue)
+
+    def memory(self) -> Memory | None:
+        return self.engine.memory()
+
+    def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
+        return self.engine.renew(queue, receipts, lease)
+
+    def extend(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        span: int | None = None,
+        lease: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> list[Outcome]:
+        return self.engine.extend(queue, receipts, span=span, lease=lease, checkpoint=checkpoint)
+
+    def sweep(self, queue: str, *, limit: int = 100, triggered_by: str = "scheduler") -> Swept:
+        return self.engine.sweep(queue, limit=limit, triggered_by=triggered_by)
+
+    def waiter(self, queues: Iterable[str], topics: Iterable[str] = ()) -> Waiter:
+        return self.engine.waiter(queues, topics)
+
+    def ring(self, queues: Iterable[str]) -> None:
+        self.engine.ring(queues)
+
+    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
+        return self.engine.get(queue, ids)
+
+    def find(
+        self,
+        queue: str,
+        state: State,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        group: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Page:
+        return self.engine.find(
+            queue, state, cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
+        )
+
+    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
+        return self.engine.groups(queue, after=after, limit=limit)
+
+    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
+        return self.engine.move(queue, moves)
+
+    def pause(self, queue: str, reason: str = "") -> None:
+        self.engine.pause(queue, reason)
+
+    def resume(self, queue: str) -> None:
+        self.engine.resume(queue)
+
+    def purge(self, queue: str) -> int:
+        return self.engine.purge(queue)
+
+    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
+        return self.engine.log(queue, after=after, limit=limit)
+
+    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
+        self.engine.publish(topic, entries)
+
+    def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
+        return self.engine.read(topic, after=after, limit=limit)
+
+    def now(self) -> int:
+        return self.engine.now()
+
+    def inspect(self) -> list[Finding]:
+        return self.engine.inspect()
+
+    def close(self) -> None:
+        self.recorder.close()
+        self.engine.close()
+
+    def after_fork_in_child(self) -> None:
+        self._open = {}
+        self.recorder.after_fork_in_child()
+
+
+def _waited(leased: Leased, lease: int | None) -> float | None:
+    """From the due time to the claim by the engine's clock (seconds), which its deadline tells."""
+    span = leased.ack_timeout if leased.started else None
+    if lease is not None and (span is None or lease < span):
+        span = lease
+    if span is None:
+        return None  # without a heartbeat and without an ack_timeout: only the policy's lease would tell
+    return max(0, leased.deadline - span - leased.message.due) / 1_000
+
+
+_observed: weakref.WeakSet[Observed] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_observed):
+        engine.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,51 @@
+"""What the queues promise about waiting, and what they keep: p95 of first attempts against `sla_p95`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from postroom.engine import Engine
+from postroom.telemetry import samples
+from postroom.telemetry.histogram import Histogram
+
+
+class Sla(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the first attempts of one queue waited; spans are milliseconds.
+
+    `target` is the policy's `sla_p95` (None: it promises nothing), `p95` is None while nothing was measured.
+    """
+
+    queue: str
+    target: int | None
+    p95: int | None
+    p50: int | None
+    count: int
+    #: The part that waited no longer than the target.
+    within: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the promise is kept; None: nothing is promised, or nothing was measured."""
+        return None if self.target is None or self.p95 is None else self.p95 <= self.target
+
+
+def read_sla(engine: Engine, span: int) -> list[Sla]:
+    """Every queue over about the last `span` (ms, at most an hour): what all processes have measured."""
+    now, waits = engine.now(), samples.read(engine, "wait:")
+    return [_sla(info.name, info.policy.sla_p95, waits.get(info.name), span, now) for info in engine.queues()]
+
+
+def _sla(queue: str, target: int | None, sample: samples.Sample | None, span: int, now: int) -> Sla:
+    waits = sample.last(span, now) if sample else Histogram()
+    return Sla(
+        queue=queue,
+        target=target,
+        p95=_ms(waits.percentile(95)),
+        p50=_ms(waits.percentile(50)),
+        count=waits.count,
+        within=waits.share_within(target / 1_000) if target and waits.count else None,
+    )
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000)

@@ -1,0 +1,70 @@
+"""What the engine says of a real server: fine as the example has it, and what is wrong if not."""
+
+from __future__ import annotations
+
+import postroom
+from postroom.findings import Finding, Level
+from tests.redis import servers
+
+SAFE = {"appendonly": "yes", "appendfsync": "everysec", "save": "900 1", "maxmemory": "1gb"}
+
+
+def findings(url: str) -> dict[str, Finding]:
+    with postroom.open(url) as room:
+        return {finding.check: finding for finding in room.engine.inspect()}
+
+
+def test_a_server_as_the_example_configures_it_is_fine() -> None:
+    with servers.single(SAFE) as server:
+        found = findings(server.url())
+    assert [finding for finding in found.values() if finding.level is not Level.OK] == []
+    assert found["fsync"].text == "appendfsync everysec"
+    assert found["snapshots"].text == "save 900 1"
+
+
+def test_a_server_that_keeps_nothing_is_bad() -> None:
+    with servers.single({"appendonly": "no", "appendfsync": "no"}) as server:
+        found = findings(server.url())
+    assert found["append-only file"].level is Level.FAIL
+    assert "appendonly yes" in found["append-only file"].advice
+    assert [found[check].level for check in ("fsync", "snapshots", "memory")] == [Level.WARN] * 3
+
+
+def test_a_policy_that_evicts_is_told() -> None:
+    with servers.single(SAFE | {"maxmemory-policy": "volatile-lru"}) as server:
+        assert "volatile-lru" in findings(server.url())["eviction"].text
+
+
+def test_memory_that_is_nearly_full_is_told() -> None:
+    with servers.single(SAFE) as server, postroom.open(server.url()) as room:
+        info = server.ask("INFO", "memory").decode()
+        used = int(info.partition("used_memory:")[2].split()[0])
+        server.ask("CONFIG", "SET", "maxmemory", used * 10 // 9)
+        (memory,) = [finding for finding in room.engine.inspect() if finding.check == "memory"]
+    assert memory.level is Level.WARN
+
+
+def test_the_keys_of_celerys_own_transport_are_named_with_the_way_out() -> None:
+    with servers.single(SAFE) as server:
+        server.ask("SADD", "_kombu.binding.reports", "x")
+        server.ask("LPUSH", "celery", "{}")
+        old = findings(server.url())["old Celery keys"]
+    assert old.level is Level.WARN
+    assert "_kombu.binding.reports" in old.text
+    assert "celery" in old.text
+    assert "postroom migrate" in old.advice
+
+
+def test_a_user_with_few_permissions_is_told_what_it_cannot_know() -> None:
+    with servers.single(SAFE) as server:
+        server.ask("ACL", "SETUSER", "app", "on", ">secret", *servers.MINIMAL_ACL.split())
+        found = findings(server.url().replace("redis://", "redis://app:secret@"))
+    assert found["fsync, snapshots"].level is Level.WARN
+    assert found["authentication"].text == "as app"
+    assert found["old Celery keys"].level is Level.OK
+
+
+def test_every_primary_of_a_cluster_is_looked_at(cluster_setup: servers.Cluster) -> None:
+    found = findings(cluster_setup.url())
+    assert found["append-only file"].level is Level.FAIL
+    assert found["connection"].level is Level.OK
