@@ -54,7 +54,7 @@ class WorkerProcess:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def until_ready(self) -> Self:
-        wait_until(lambda: self._is_ready(), lambda: f"{self.name} is not ready:\n{self.log()[-4_000:]}")
+        wait_until(self._is_ready, lambda: f"{self.name} is not ready:\n{self.log()[-4_000:]}")
         return self
 
     def _is_ready(self) -> bool:

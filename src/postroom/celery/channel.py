@@ -16,7 +16,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from postroom.celery.batch import PublishBatch
 from postroom.celery.exchanges import Binding
-from postroom.celery.qos import QoS
+from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
 from postroom.celery.upkeep import begun_tags
 from postroom.celery.wrapping import Payload, publish_id, unwrap, wrap
@@ -32,13 +32,15 @@ log = logging.getLogger(__name__)
 class Channel(virtual.Channel):
     """See kombu's documentation; what differs is that all of it is kept in the room."""
 
-    QoS = QoS
+    QoS = Prefetch
+    qos: Prefetch
     supports_fanout = True
     supports_batch_publish = True
     do_restore = False
     body_encoding = None
     max_priority = 255
     from_transport_options = ("deadletter_queue",)
+    closed: bool
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)

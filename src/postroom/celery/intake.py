@@ -1,7 +1,7 @@
 """What one connection takes in: which queues to ask and when, and handing on what they gave.
 
-The order of things is that of the native worker: claim as much as there is room for, arm the waiter only
-when a queue had nothing, and ask again when it rings or when its `next_wake` is over. Nothing is polled.
+The order of things is that of the native worker: claim as much as there is room for, arm a queue's bell only
+when it had nothing, and ask again when it rings or when its `next_wake` is over. Nothing is polled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
+from postroom.celery.bells import Bells
 from postroom.celery.upkeep import known_tags, worker_state
 from postroom.celery.wrapping import Payload, unwrap
 from postroom.delivery import Delivery
-from postroom.engine import ClaimRequest, Waiter
+from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
 from postroom.model import Failure, Verb
@@ -40,9 +41,8 @@ class Intake:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._office = transport.office
-        self._waiter: Waiter | None = None
+        self._bells: Bells | None = None
         self._stale = True
-        self._armed = False
         self._asleep = False
         self._rotations: dict[Channel, Rotation] = {}
         #: When to ask each queue again (monotonic seconds); which broadcasts have rung.
@@ -65,19 +65,11 @@ class Intake:
         loop.on_tick.add(self.tick)
 
     def tick(self) -> None:
-        try:
-            did = self._round_or_wait(None)
-        finally:
-            # What a handler left for the hub (acks above all) must not wait for its next poll to end.
-            if self._loop is not None and self._loop._ready and self._waiter is not None:
-                self._waiter.ring()
-        if did and self._waiter is not None:
-            self._waiter.ring()
+        did = self._round_or_wait(None)
+        # What a handler left for the hub (acks above all) must not wait for its poll to end.
+        if (did or self._loop._ready) and self._bells is not None:
+            self._bells.ring()
         self._set_timer()
-
-    def _on_ring(self) -> None:
-        if self._waiter is not None:
-            self._heard(self._waiter.clear())
 
     def _set_timer(self) -> None:
         """Have the hub tick when something is due, and not only when something rings."""
@@ -142,8 +134,8 @@ class Intake:
             did += self._hand_on(channel, limit)
             if limit is None or did < limit:
                 did += self._fetch(channel, None if limit is None else limit - did)
-        if not did:
-            self._arm_or_disarm(channels)
+        if not did and self._bells is not None and not any(c.qos.space_at_all() for c in channels):
+            self._bells.disarm_all()
         if (due := self._office.waits) is not None and time.monotonic() >= due:
             self._office.flush()
         return did
@@ -178,22 +170,25 @@ class Intake:
         return possible
 
     def _claim(self, channel: Channel, queue: str, n: int) -> bool:
-        office = self._office
+        assert self._bells is not None
+        office, bell = self._office, self._bells.armed(queue)
         request = ClaimRequest(
             n=n,
             # A worker says when it begins; whoever else consumes has begun when it has the message.
             start=0 if worker_state() is not None and queue not in channel.no_ack_queues else None,
             lease=office.room.policy(queue).lease,
             consumer=office.room.consumer,
-            waiter=self._waiter if self._armed else None,
+            waiter=bell,
         )
         tagged, claimed = office.turn(queue, request)
         channel.qos.claimed.extend((queue, tag, delivery) for tag, delivery in tagged)
-        if self._armed and (claimed.next_wake or not tagged):
+        if len(tagged) == n:
+            self._bells.disarm(queue)
+        elif bell is None:
+            self._bells.arm(queue)
+        else:
             span = min(claimed.next_wake, office.options.polling_interval) / 1_000
             self._ask_at[queue] = time.monotonic() + max(span, _LEAST_WAIT)
-        elif not tagged:
-            self._arm()
         return bool(tagged)
 
     # --- handing on -------------------------------------------------------------------------
@@ -245,16 +240,14 @@ class Intake:
 
     def nudge(self) -> None:
         """There may be room again."""
-        if self._asleep and self._waiter is not None:
-            self._waiter.ring()
+        if self._asleep and self._bells is not None:
+            self._bells.ring()
 
     def _rest(self, seconds: float) -> None:
-        if self._waiter is None:
-            time.sleep(min(seconds, 1.0))
-            return
+        assert self._bells is not None
         self._asleep = True
         try:
-            self._heard(self._waiter.wait(seconds))
+            self._bells.wait(seconds)
         finally:
             self._asleep = False
 
@@ -285,24 +278,10 @@ class Intake:
     def _has_room(self) -> bool:
         return any(channel.qos.space(looping=True) for channel in self._rotations if not channel.closed)
 
-    def _arm(self) -> None:
-        if not self._armed and self._waiter is not None:
-            self._armed = True
-            self._waiter.arm()
-            # Whatever came in before it was armed rang for nobody.
-            self._ask_at = dict.fromkeys(self._ask_at, 0.0)
-
-    def _arm_or_disarm(self, channels: list[Channel]) -> None:
-        """Whoever cannot take more hands its ring on; broadcasts are always heard."""
-        if self._armed and not self._listening and not any(c.qos.space_at_all() for c in channels):
-            self._armed = False
-            assert self._waiter is not None
-            self._waiter.disarm()
-
     def _rebuild(self) -> None:
         """Listen for what is consumed now."""
         self._stale = False
-        self._drop_waiter()
+        self._drop_bells()
         fanout, office = self._office.fanout, self._office
         self._rotations, self._listening, asked = {}, {}, {}
         for channel in self._transport.channels:
@@ -317,14 +296,10 @@ class Intake:
                 for topic in fanout.topics(queue):
                     self._listening.setdefault(topic, []).append(queue)
                 if queue not in fanout or queue in office.routed:
-                    asked[queue] = self._ask_at.get(queue, 0.0) and 0.0
+                    asked[queue] = 0.0
         self._ask_at = asked
         self._unread = {queue for queues in self._listening.values() for queue in queues}
-        self._waiter = office.room.engine.waiter(asked, self._listening)
-        if self._loop is not None:
-            self._loop.add_reader(self._waiter.fileno(), self._on_ring)
-        if self._listening:
-            self._arm()
+        self._bells = Bells(office.room.engine, asked, self._listening, self._loop, self._heard)
         self._check_orphans()
 
     def _check_orphans(self) -> None:
@@ -333,19 +308,16 @@ class Intake:
             return
         self._office.release_orphans(known_tags())
 
-    def _drop_waiter(self) -> None:
-        if self._waiter is None:
-            return
-        if self._loop is not None and self._waiter.fileno() >= 0:
-            self._loop.remove(self._waiter.fileno())
-        self._waiter.close()
-        self._waiter, self._armed = None, False
-
     def close(self) -> None:
         if self._loop is not None:
             self._loop.on_tick.discard(self.tick)
             if self._timer is not None:
                 self._timer.cancel()
-        self._drop_waiter()
+        self._drop_bells()
         self._loop = self._timer = None
         self._rotations = {}
+
+    def _drop_bells(self) -> None:
+        if self._bells is not None:
+            self._bells.close()
+            self._bells = None

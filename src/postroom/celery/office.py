@@ -49,6 +49,7 @@ _MOST_DECLARED = 1_000
 _ANY_QUEUE = "celery"
 
 Pending = tuple[Delivery, Settlement]
+Tagged = tuple[str, Delivery]
 
 
 class Office:
@@ -314,40 +315,50 @@ def _is_ours(found: Policy, ours: Policy) -> bool:
 
 # --- the offices of this process ----------------------------------------------------------------
 
-_offices: dict[tuple[str, Options], Office] = {}
-_lock = threading.Lock()
+
+class _Offices:
+    """By URL and options; a forked child has the same ones, each holding nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, Options], Office] = {}
+
+    def get(self, url: str, options: Options) -> Office:
+        key = (url, options)
+        with self._lock:
+            office = self._open.get(key)
+            if office is None or office.is_closed:
+                office = self._open[key] = Office(url, options)
+        return office
+
+    def close(self) -> None:
+        with self._lock:
+            offices = list(self._open.values())
+            self._open.clear()
+        for office in offices:
+            office.close()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        for office in self._open.values():
+            office.leave_to_parent()
+
+
+_offices = _Offices()
+os.register_at_fork(after_in_child=_offices.after_fork)
 
 
 def office_of(url: str, options: Options) -> Office:
     """The office for this URL, opened if need be. Raises EngineUnavailable while the store is away."""
-    key = (url, options)
-    with _lock:
-        office = _offices.get(key)
-        if office is None or office.is_closed:
-            office = _offices[key] = Office(url, options)
-    return office
+    return _offices.get(url, options)
 
 
 def close_offices() -> None:
     """Close every office of this process; a later connection opens its room anew."""
-    with _lock:
-        offices, closed = list(_offices.values()), _offices.clear()
-    del closed
-    for office in offices:
-        office.close()
+    _offices.close()
 
 
 def _end_at_exit(ref: weakref.ref[Office]) -> None:
     office = ref()
     if office is not None and office.pid == os.getpid():
         office.close()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    for office in _offices.values():
-        office.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

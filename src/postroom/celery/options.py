@@ -133,17 +133,13 @@ def url_of(client: Any) -> str:
 
 def _from_parts(client: Any) -> str:
     """The URL of a connection that was made from a host, a port and so on."""
-    scheme = (
-        str(client.transport_cls).removeprefix("postroom+") if _is_ours(client.transport_cls) else "redis"
-    )
+    transport = client.transport_cls
+    ours = isinstance(transport, str) and transport.startswith("postroom+")
+    scheme = transport.removeprefix("postroom+") if ours else "redis"
     secret = f"{quote(client.userid or '', safe='')}:{quote(client.password or '', safe='')}@"
     port = f":{client.port}" if client.port else ""
     path = (client.virtual_host or "").lstrip("/")
     return f"{scheme}://{secret if len(secret) > 2 else ''}{client.hostname or 'localhost'}{port}/{path}"
-
-
-def _is_ours(transport: object) -> bool:
-    return isinstance(transport, str) and transport.startswith("postroom+")
 
 
 def _with_options(url: str, given: Mapping[str, Any], ssl: Any) -> str:
@@ -177,13 +173,12 @@ def _tls(ssl: Any) -> dict[str, str]:
     if not isinstance(ssl, Mapping):
         return {}
     query: dict[str, str] = {}
-    for name, value in ssl.items():
-        if value is None:
-            continue
-        name = name if name.startswith("ssl_") else f"ssl_{name}"
-        if name == "ssl_cert_reqs":
-            value = "none" if value in (tls.CERT_NONE, "none", "CERT_NONE") else "required"
-            if value == "none":
-                query.setdefault("ssl_check_hostname", "no")
-        query[name] = _text(name, value)
+    for given, value in ssl.items():
+        name = given if given.startswith("ssl_") else f"ssl_{given}"
+        if name == "ssl_cert_reqs" and value in (tls.CERT_NONE, "none", "CERT_NONE"):
+            query |= {name: "none", "ssl_check_hostname": "no"}
+        elif name == "ssl_cert_reqs":
+            query[name] = "required"
+        elif value is not None:
+            query[name] = _text(name, value)
     return query

@@ -5,6 +5,7 @@ Deliveries belong to the office, so an ack works on a channel that was closed lo
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: With an unlimited prefetch this many are claimed at once.
 _UNLIMITED = 100
+_REQUEUED = Failure(type="Requeued", text="rejected by its consumer, to be tried again")
 
 
 class QoS(virtual.QoS):
@@ -26,6 +28,7 @@ class QoS(virtual.QoS):
 
     #: The office hands everything back when it closes; nothing is left to a finalizer.
     restore_at_shutdown = False
+    prefetch_count: int
 
     def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
         super().__init__(channel, prefetch_count)
@@ -104,7 +107,5 @@ class QoS(virtual.QoS):
 
 def _rejection() -> Failure:
     """Why a message is rejected: the error that is being handled, if there is one."""
-    import sys
-
     error = sys.exc_info()[1]
     return Failure.of(error) if error else Failure(type="Rejected", text="rejected by its consumer")

@@ -81,10 +81,6 @@ class Transport(virtual.Transport):
         super().close_connection(connection)
         self.intake.close()
 
-    def close_channel(self, channel: Channel) -> None:
-        super().close_channel(channel)
-        channel.connection = None
-
     def _collect(self, connection: Any) -> None:
         """The connection is lost (or inherited by a fork): forget it, without handing anything back."""
         if connection is None:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 #: How often it looks while something is under way, and when that has not changed for a while (seconds).
 _TICK = 0.025
 _SLOW_TICK = 1.0
+_WAKEFUL = 0.2
 #: After a failure it tries again after this long (seconds).
 _RETRY = 0.5
 #: An office without anything to do ends its thread after this long (seconds).
@@ -120,13 +121,12 @@ class Upkeep:
     def _nap(self, quiet: float) -> float:
         """How long to sleep; 0: there is nothing to do any more."""
         office = self._office
-        if office.waits is not None or quiet < 0.2:
+        self._dozing = True  # before looking: what comes in from here on wakes us
+        if office.waits is not None or quiet < _WAKEFUL:
+            self._dozing = False
             return _TICK
         if not office.held and not office.transients.ours and quiet > _IDLE:
             return 0.0
-        self._dozing = True
-        if office.waits is not None:  # came in between
-            return _TICK
         slow = min(_SLOW_TICK, office.options.lease / 12_000)
         return min(slow, quiet / 4) if office.unstarted else slow
 
