@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/test-an-engine.md", "docs/how-to/use-a-sqlite-file.md"]
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/test-an-engine.md",
+    "docs/how-to/use-a-sqlite-file.md",
+    "docs/how-to/use-with-celery.md",
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 

@@ -31,8 +31,9 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     broker_connection_retry_on_startup=True,
     result_expires=600,
-    **json.loads(os.environ.get("SHOP_CONFIG", "{}")),
+    result_chord_retry_interval=0.2,
 )
+app.conf.update(json.loads(os.environ.get("SHOP_CONFIG", "{}")))
 
 
 def write(what: str, label: Any, **more: Any) -> None:

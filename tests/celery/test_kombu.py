@@ -265,9 +265,11 @@ def test_a_start_is_reported_and_a_prefetch_is_not(connection: Any, worker: Work
     begun, *_ = inbox.take(3)
     worker.begin(begun)
     engine = office(connection).room.engine
-    started = lambda: [  # noqa: E731  (asked again and again)
-        entry.id for entry in engine.find("jobs", State.PROCESSING).entries if entry.started_at is not None
-    ]
+
+    def started() -> list[str]:
+        entries = engine.find("jobs", State.PROCESSING).entries
+        return [entry.id for entry in entries if entry.started_at is not None]
+
     inbox.wait(started)
     assert started() == [begun.delivery_tag.partition(":")[0]]
 
@@ -405,9 +407,12 @@ def test_declare_purge_delete(connection: Any) -> None:
 def test_a_batch_is_one_put(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, puts = office(connection).room.engine, []
     real = engine.put
-    monkeypatch.setattr(
-        engine, "put", lambda queue, messages: puts.append(len(messages)) or real(queue, messages)
-    )
+
+    def put(queue: str, messages: Any) -> Any:
+        puts.append(len(messages))
+        return real(queue, messages)
+
+    monkeypatch.setattr(engine, "put", put)
     producer = Producer(connection.default_channel)
     if not hasattr(producer, "batch"):
         pytest.skip("kombu before 5.7 has no batches")
@@ -493,7 +498,7 @@ def test_plain_redis_urls_work_with_the_transport_by_name(redis_server: Any) -> 
 
 def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
     read({"visibility_timeout": 30, "visibilty_timeout": 30})
-    assert [record.option for record in caplog.records] == ["visibilty_timeout"]
+    assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
 
 
 def test_options_of_the_store_go_into_its_url() -> None:

@@ -74,9 +74,9 @@ class Intake:
     def _set_timer(self) -> None:
         """Have the hub tick when something is due, and not only when something rings."""
         at = self._wake_at()
-        if self._timer is not None and self._timer_at == at:
-            return
         if self._timer is not None:
+            if self._timer_at <= at:  # it fires earlier, does nothing, and is set again
+                return
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._timer_fired)
