@@ -109,9 +109,15 @@ def test_a_broadcast_reaches_every_worker(open_shop: Opener) -> None:
     shop = open_shop()
     for _ in range(2):
         shop.worker(*pool("solo"))
-    shop.python("app.send_task('tests.celery.shop.note', ['news'], exchange='news', routing_key='')")
-    shop.until(lambda: len(shop.lines("note", "news")) == 2)
-    assert len({line["pid"] for line in shop.lines("note", "news")}) == 2
+    # An app that knows of no such exchange. Without a routing key Celery would use its default queue.
+    stranger = "Celery(broker=app.conf.broker_url)"
+    shop.python(
+        f"{stranger}.send_task('tests.celery.shop.note', ['a'], exchange='news', routing_key='all')\n"
+        "note.apply_async(['b'], queue='news')"
+    )
+    for label in "ab":
+        shop.until(lambda label=label: len(shop.lines("note", label)) == 2)
+        assert len({line["pid"] for line in shop.lines("note", label)}) == 2
 
 
 def test_revoke_and_rate_limit(open_shop: Opener, tmp_path: Path) -> None:
