@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from celery import Celery
+from celery._state import _task_stack
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 from kombu.serialization import loads
@@ -168,6 +170,34 @@ def test_a_publish_that_is_repeated_is_one_message(connection: Any) -> None:
     assert office(connection).room.engine.stats("jobs").ready == 1
 
 
+def test_a_retry_is_one_message_however_often_its_task_runs(connection: Any) -> None:
+    """A task that ran twice publishes its retry twice; another message of the same task id is another."""
+    app = Celery(set_as_current=False)
+
+    @app.task(name="shop.flaky")
+    def flaky() -> None: ...
+
+    def retry(task_id: str, message: str, retries: int) -> None:
+        flaky.push_request(id=task_id, properties={"delivery_tag": f"{message}:token"})
+        _task_stack.push(flaky)
+        try:
+            send(connection, "jobs", {}, headers=task_headers(id=task_id, retries=retries))
+        finally:
+            _task_stack.pop()
+            flaky.pop_request()
+
+    engine = office(connection).room.engine
+    for task_id, message, retries, waiting in [
+        ("t", "m", 1, 1), ("t", "m", 1, 1), ("t", "m", 2, 2), ("u", "m", 1, 3), ("t", "other", 1, 4),
+    ]:  # fmt: skip
+        retry(task_id, message, retries)
+        assert engine.stats("jobs").ready == waiting
+    while message := connection.default_channel.basic_get("jobs", no_ack=True):
+        assert message.headers["task"] == "shop.note"
+    retry("t", "m", 1)  # remembered, also when the first one is done
+    assert engine.stats("jobs").ready == 0
+
+
 # ---- how it ends ----------------------------------------------------------------------------------
 
 
@@ -229,6 +259,7 @@ class Request:
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     made = Worker()
     monkeypatch.setitem(sys.modules, "celery.worker.state", made)
+    monkeypatch.setattr("postroom.celery.presence._joined", [True])
     return made
 
 

@@ -96,7 +96,8 @@ class Shop:
             "SHOP_BACKEND": backend or f"file://{folder}/results",
             "SHOP_CONFIG": json.dumps(config),
             "SHOP_LEDGER": str(self.ledger),
-            "PYTHONPATH": str(REPO),
+            # Also `src`: the interpreter may be that of another venv, with another Celery.
+            "PYTHONPATH": os.pathsep.join([str(REPO / "src"), str(REPO)]),
         }
         self.workers: list[WorkerProcess] = []
 

@@ -69,49 +69,11 @@ def publish_group(signatures: Iterable[Any], *, app: Any = None, **options: Any)
         return []
     app = app or signatures[0].app
     with app.producer_pool.acquire(block=True) as producer:
-        batch = producer.channel.create_publish_batch(1_000)
-        collecting = _Collecting(producer, batch)
-        results = [signature.apply_async(producer=collecting, **options) for signature in signatures]
+        channel = producer.channel
+        batch = channel.collecting = PublishBatch(channel)
+        try:
+            results = [signature.apply_async(producer=producer, **options) for signature in signatures]
+        finally:
+            channel.collecting = None
         batch.flush()
     return results
-
-
-class _Collecting:
-    """A producer whose messages go into a batch."""
-
-    def __init__(self, producer: Any, batch: PublishBatch) -> None:
-        self._producer = producer
-        self._batch = batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-    def publish(self, body: Any, **kwargs: Any) -> Any:
-        # Declaring and serializing is the producer's; only the last step is ours.
-        channel = self._producer.channel
-        kwargs |= {"retry": False}
-        with _diverted(channel, self._batch):
-            return self._producer.publish(body, **kwargs)
-
-
-class _diverted:
-    """While this lasts, what the channel publishes goes into the batch."""
-
-    def __init__(self, channel: Any, batch: PublishBatch) -> None:
-        self._channel = channel
-        self._batch = batch
-
-    def __enter__(self) -> None:
-        channel, batch = self._channel, self._batch
-
-        def publish(message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
-            del self._channel.basic_publish
-            try:
-                batch.publish(message, exchange=exchange, routing_key=routing_key)
-            finally:
-                channel.basic_publish = publish
-
-        channel.basic_publish = publish
-
-    def __exit__(self, *exc: object) -> None:
-        vars(self._channel).pop("basic_publish", None)

@@ -16,9 +16,9 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from postroom.celery.batch import PublishBatch
 from postroom.celery.exchanges import Binding
+from postroom.celery.presence import begun_tags
 from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
-from postroom.celery.upkeep import begun_tags
 from postroom.celery.wrapping import Payload, publish_id, unwrap, wrap
 from postroom.engine import ClaimRequest
 from postroom.errors import PostroomError
@@ -47,6 +47,8 @@ class Channel(virtual.Channel):
         self.office = connection.office
         self.engine = self.office.room.engine
         self.no_ack_queues: set[str] = set()
+        #: While this is set, what is published is collected there.
+        self.collecting: PublishBatch | None = None
 
     # --- exchanges --------------------------------------------------------------------------
 
@@ -200,8 +202,9 @@ class Channel(virtual.Channel):
     def _put(self, queue: str, message: Payload, _publish_batch: Any = None, **kwargs: Any) -> None:
         options = self.office.options
         wrapped = wrap(queue, message, zero_is_highest=options.zero_is_highest, ttl=options.message_ttl)
-        if _publish_batch is not None:
-            _publish_batch.add(queue, wrapped)
+        batch = _publish_batch or self.collecting
+        if batch is not None:
+            batch.add(queue, wrapped)
         else:
             self.office.put(queue, [wrapped])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from postroom.celery.bells import Bells
-from postroom.celery.upkeep import known_tags, worker_state
+from postroom.celery.presence import known_tags, worker_state
 from postroom.celery.wrapping import Payload, unwrap
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
@@ -80,6 +80,9 @@ class Intake:
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._timer_fired)
+        if self._bells is not None:
+            # The hub looked at its timers before this tick: without a ring it would sleep as they said.
+            self._bells.ring()
 
     def _timer_fired(self) -> None:
         self._timer = None

@@ -42,7 +42,7 @@ _NOT_NEEDED = frozenset(
      "socket_keepalive_options", "stream_maxlen", "fanout_prefix", "master_name", "sentinel_kwargs"}
 )  # fmt: skip
 
-ORDERS = {"round_robin": "round_robin", "sorted": "listed", "priority": "listed", "listed": "listed"}
+ORDERS = ("round_robin", "sorted", "priority", "listed")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

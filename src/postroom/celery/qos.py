@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.transport import virtual
 
-from postroom.celery.upkeep import worker_state
+from postroom.celery.presence import worker_state
 from postroom.model import Failure, Verb
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from postroom.celery import options
 from postroom.celery.channel import Channel
 from postroom.celery.intake import Intake
 from postroom.celery.office import Office, office_of
-from postroom.celery.upkeep import worker_state
+from postroom.celery.presence import note_worker, worker_state
 from postroom.errors import Closed, EngineUnavailable
 from postroom.settings import without_secrets
 
@@ -97,6 +97,7 @@ class Transport(virtual.Transport):
     # --- consuming --------------------------------------------------------------------------
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        note_worker()
         self._loop = loop
         self.intake.join(loop)
         self.office.keep()

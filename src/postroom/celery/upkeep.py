@@ -7,11 +7,11 @@ It needs nothing from the main thread, so a task that computes for hours in a so
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from postroom.celery.presence import begun_tags
 from postroom.errors import Closed
 
 if TYPE_CHECKING:
@@ -137,35 +137,3 @@ class Upkeep:
             self._thread = None
             self._dozing = False
             return True
-
-
-# --- what Celery's worker is doing --------------------------------------------------------------
-
-
-def worker_state() -> Any:
-    """The bookkeeping of the Celery worker in this process; None without one."""
-    return sys.modules.get("celery.worker.state")
-
-
-def begun_tags() -> set[str]:
-    """The deliveries whose tasks this worker has begun."""
-    state = worker_state()
-    return set() if state is None else _tags(state.active_requests)
-
-
-def known_tags() -> set[str]:
-    """The deliveries that this worker knows of at all: whatever it began, reserved or put off."""
-    state = worker_state()
-    if state is None:
-        return set()
-    tags = _tags(state.active_requests) | _tags(state.reserved_requests) | _tags(state.requests.values())
-    return tags | _tags(getattr(state, "scheduled_requests", ()))
-
-
-def _tags(requests: Any) -> set[str]:
-    for _ in range(10):
-        try:
-            return {request.message.delivery_tag for request in requests}
-        except RuntimeError:  # changed by another thread meanwhile
-            continue
-    return set()
