@@ -87,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors
     "testing": PYTHON_DOOR | {"postroom", "engines"},
+    "celery": PYTHON_DOOR | {"postroom"},
     "cli": PYTHON_DOOR | {"postroom", "testing"},
 }
 

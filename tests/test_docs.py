@@ -17,6 +17,7 @@ PAGES = [
     "docs/how-to/never-pay-twice.md",
     "docs/how-to/test-an-engine.md",
     "docs/how-to/use-a-sqlite-file.md",
+    "docs/how-to/use-with-celery.md",
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -1,0 +1,33 @@
+"""Celery on Postroom: a kombu transport over every engine.
+
+    import postroom.celery
+    app = Celery("shop", broker="postroom+redis://localhost/0")
+
+`transport`, `channel` and `qos` are what kombu sees; `intake` claims and hands on, woken by `bells`; `office`
+is what the whole process holds, with its thread in `upkeep`; `presence` is what Celery's worker is doing.
+`wrapping` translates messages; `exchanges`, `fanout` and `transient` keep what AMQP has and a queue has not;
+`batch` publishes many at once; `options` reads `broker_transport_options`.
+"""
+
+from __future__ import annotations
+
+from kombu.transport import TRANSPORT_ALIASES
+
+from postroom.celery.batch import publish_group
+from postroom.celery.office import close_offices
+from postroom.celery.transport import Transport
+
+_SCHEMES = ("redis", "rediss", "valkey", "valkeys")
+#: Kombu cuts a URL at its first plus, except when it turns to another broker.
+TRANSPORT_ALIASES |= dict.fromkeys(
+    [
+        "postroom",
+        "postroom+sqlite",
+        "postroom+memory",
+        *(f"postroom+{scheme}" for scheme in _SCHEMES),
+        *(f"postroom+{scheme}+{way}" for scheme in _SCHEMES for way in ("sentinel", "cluster", "socket")),
+    ],
+    "postroom.celery.transport:Transport",
+)
+
+__all__ = ["Transport", "close_offices", "publish_group"]

@@ -1,0 +1,120 @@
+"""Fanout exchanges: each is a topic, and each queue bound to one reads it from its own cursor.
+
+A cursor is kept by the process, from the moment of binding: a connection that is lost and made again goes on
+where it was. A wildcard in the binding's key filters (as kombu's Redis transport does); any other key
+does not (as AMQP has it).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+from postroom.celery.exchanges import matches
+from postroom.celery.wrapping import Payload, pack, unpack
+from postroom.engine import Engine
+
+log = logging.getLogger(__name__)
+
+#: Entries of one read.
+_PAGE = 100
+#: A cursor that nobody used for this long is given up (seconds), and there are at most so many.
+_UNUSED = 3_600.0
+_MOST = 1_000
+
+
+def topic_of(exchange: str) -> str:
+    return f"exchange/{exchange}"
+
+
+class Subscription:
+    """How far one queue has read one exchange."""
+
+    def __init__(self, exchange: str, cursor: str) -> None:
+        self.topic = topic_of(exchange)
+        self.cursor = cursor
+        self.keys: set[str] = set()
+        self.used_at = time.monotonic()
+
+    def wants(self, routing_key: str, patterns: bool) -> bool:
+        wild = [key for key in self.keys if "*" in key or "#" in key] if patterns else []
+        if len(wild) < len(self.keys):
+            return True
+        return any(matches(key, routing_key) for key in wild)
+
+
+class Fanout:
+    """The fanout queues of one process."""
+
+    def __init__(self, engine: Engine, *, patterns: bool) -> None:
+        self._engine = engine
+        self._patterns = patterns
+        #: Queue → exchange → how far it has read.
+        self._queues: dict[str, dict[str, Subscription]] = {}
+
+    def publish(self, exchange: str, routing_key: str, payload: Payload) -> None:
+        self._engine.publish(topic_of(exchange), [pack(routing_key, payload)])
+
+    def bind(self, queue: str, exchange: str, routing_key: str) -> None:
+        """From now on, if it is not bound already."""
+        bound = self._queues.setdefault(queue, {})
+        if exchange not in bound:
+            self._prune()
+            bound[exchange] = Subscription(exchange, self._engine.read(topic_of(exchange), limit=1).cursor)
+        bound[exchange].keys.add(routing_key)
+        bound[exchange].used_at = time.monotonic()
+
+    def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
+        subscription = self._queues.get(queue, {}).get(exchange)
+        if subscription:
+            subscription.keys.discard(routing_key)
+            if not subscription.keys:
+                del self._queues[queue][exchange]
+
+    def forget(self, queue: str) -> None:
+        self._queues.pop(queue, None)
+
+    def __contains__(self, queue: str) -> bool:
+        return bool(self._queues.get(queue))
+
+    def topics(self, queue: str) -> list[str]:
+        return [subscription.topic for subscription in self._queues.get(queue, {}).values()]
+
+    def bindings(self) -> Iterator[tuple[str, str, str]]:
+        for queue, bound in self._queues.items():
+            for exchange, subscription in bound.items():
+                for key in subscription.keys:
+                    yield queue, exchange, key
+
+    def read(self, queue: str) -> tuple[list[Payload], bool]:
+        """What came since the last read, and whether there is more."""
+        found: list[Payload] = []
+        more = False
+        for subscription in list(self._queues.get(queue, {}).values()):
+            page = self._engine.read(subscription.topic, after=subscription.cursor, limit=_PAGE)
+            subscription.used_at = time.monotonic()
+            if page.missed:
+                log.warning(
+                    "queue %r was too slow: %d broadcasts are gone",
+                    queue,
+                    page.missed,
+                    extra={"event": "celery.broadcast_missed", "queue": queue, "count": page.missed},
+                )
+            for entry in page.entries:
+                routing_key, payload = unpack(entry.data)
+                if subscription.wants(routing_key, self._patterns):
+                    found.append(payload)
+            # After the entries are here, and not before: what cannot be read is read again.
+            subscription.cursor = page.cursor
+            more |= len(page.entries) == _PAGE
+        return found, more
+
+    def _prune(self) -> None:
+        """Give up the cursors of queues that nobody has read for long."""
+        if sum(map(len, self._queues.values())) < _MOST:
+            return
+        old = time.monotonic() - _UNUSED
+        for queue, bound in list(self._queues.items()):
+            if all(subscription.used_at < old for subscription in bound.values()):
+                del self._queues[queue]

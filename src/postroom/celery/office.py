@@ -1,0 +1,364 @@
+"""The office: all that one process holds of one room, whichever connection or channel it came through.
+
+Connections come and go, channels are closed while tasks run; leases, acks and starts outlive them. So they
+are kept here, by delivery tag: one room per URL and options, the deliveries it leased, and the acks that
+wait for the next round trip. A thread of the office sends what waits too long and shows that the process
+lives, whatever its main thread is doing.
+
+A forked child has an office of its own that holds nothing: what its parent leased is the parent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence, Set
+
+import postroom
+from postroom.celery.exchanges import Exchanges
+from postroom.celery.fanout import Fanout
+from postroom.celery.options import Options
+from postroom.celery.transient import TransientQueues
+from postroom.celery.upkeep import Upkeep
+from postroom.delivery import Delivery
+from postroom.engine import ClaimRequest
+from postroom.errors import EngineUnavailable, PostroomError
+from postroom.keeper import Keeper
+from postroom.limits import MAX_BATCH
+from postroom.model import Claimed, Failure, NewMessage, Outcome, Settlement, Verb
+from postroom.policy import Policy
+from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+#: So many acks that wait are sent at once; fewer after so long (seconds).
+MOST_WAITING = 32
+PATIENCE = 0.025
+#: A rejected message comes back after this long (ms): a task that rejects itself must not spin.
+REJECT_DELAY = 1_000
+#: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
+_REPEAT = 2.0
+#: So many queues are remembered as declared; reply queues come and go.
+_MOST_DECLARED = 1_000
+#: A name to ask the store about, to see whether it answers.
+_ANY_QUEUE = "celery"
+
+Pending = tuple[Delivery, Settlement]
+Tagged = tuple[str, Delivery]
+
+
+class Office:
+    """See the module. Threads may share it."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        self.url = url
+        self.options = options
+        self.room: Room = postroom.open(url)
+        #: Everything leased and not settled, by delivery tag.
+        self.held: dict[str, Delivery] = {}
+        #: Of these, what nobody is known to have begun.
+        self.unstarted: set[str] = set()
+        #: Delivered through connections that were lost since: Celery may have forgotten them.
+        self.orphans: set[str] = set()
+        #: Bumped whenever the store came back: consumers then ask all queues again.
+        self.returns = 0
+        self._begin()
+        atexit.register(_end_at_exit, weakref.ref(self))
+
+    def _begin(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._pending: dict[str, list[Pending]] = {}
+        self._oldest = 0.0
+        self._urgent = False
+        self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
+        self._declared: set[str] = set()
+        self._keeper: Keeper | None = None
+        self._closed = False
+        engine = self.room.engine
+        self.exchanges = Exchanges(engine.records)
+        self.transients = TransientQueues(engine, self.exchanges)
+        self.fanout = Fanout(engine, patterns=self.options.fanout_patterns)
+        #: Queues that this process bound to something else than a fanout exchange.
+        self.routed: set[str] = set()
+        self.upkeep = Upkeep(self)
+
+    # --- queues -----------------------------------------------------------------------------
+
+    def declare(self, queue: str) -> None:
+        """Have the queue promise what Celery needs, unless somebody gave it a policy of its own."""
+        if queue in self._declared:
+            return
+        policy = self.options.policy(self.room.config, queue)
+        infos = self.room.engine.queues([queue])
+        if not infos or (infos[0].policy != policy and _is_ours(infos[0].policy, policy)):
+            self.room.engine.declare(queue, policy)
+            self.room.forget_policy(queue)
+        if len(self._declared) >= _MOST_DECLARED:
+            self._declared.clear()
+        self._declared.add(queue)
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> None:
+        """Keep these messages, in as few calls as possible; hooks and warnings as in `Queue.put`."""
+        if queue not in self._declared:
+            self.declare(queue)
+        target = self.room.queue(queue)
+        if len(messages) == 1:
+            target.put(messages[0])
+        else:
+            target.put_many(messages)
+
+    def ping(self) -> None:
+        """Raises EngineUnavailable unless the store answers."""
+        self.room.engine.queues([_ANY_QUEUE])
+
+    def forget(self, queue: str) -> None:
+        """The queue may be gone: look again before it is used."""
+        self._declared.discard(queue)
+        self.room.forget_policy(queue)
+
+    def keep(self) -> None:
+        """Run a candidate for the keeper, as every worker does."""
+        if self._keeper is None and not self._closed:
+            self._keeper = Keeper(self.room)
+            self._keeper.start()
+
+    # --- claiming and settling --------------------------------------------------------------
+
+    def turn(
+        self, queue: str, request: ClaimRequest | None = None
+    ) -> tuple[list[tuple[str, Delivery]], Claimed]:
+        """One round trip: what waits to be settled goes, what was claimed comes, each with its tag."""
+        pending = self._take(queue)
+        try:
+            deliveries, turned = self.room.turn(queue, [settlement for _, settlement in pending], (), request)
+        except BaseException as error:
+            self._put_back(queue, pending, unanswered=isinstance(error, EngineUnavailable))
+            if isinstance(error, EngineUnavailable):
+                self.upkeep.note_outage(error)
+            raise
+        self._note(pending, turned.settled)
+        tagged = [(f"{delivery.id}:{delivery.receipt.token}", delivery) for delivery in deliveries]
+        if tagged:
+            self.held.update(tagged)
+            if request is not None and request.start is not None:
+                self.unstarted.update(tag for tag, delivery in tagged if not delivery.suspect)
+            self.upkeep.stir()
+        return tagged, turned.claimed
+
+    def settle(
+        self, tag: str, verb: Verb = Verb.ACK, failure: Failure | None = None, *, soon: bool = False
+    ) -> None:
+        """Note how a delivery ended; it is sent with the next turn, or after 25 ms. Twice is fine."""
+        delivery = self.held.pop(tag, None)
+        self.unstarted.discard(tag)
+        if delivery is None:
+            return
+        delay = REJECT_DELAY if verb is Verb.RETRY else 0
+        settlement = Settlement(delivery.receipt, verb, delay, None, failure)
+        with self._lock:
+            if not self._pending:
+                self._oldest = time.monotonic()
+            waiting = self._pending.setdefault(delivery.queue, [])
+            waiting.append((delivery, settlement))
+            self._urgent |= soon or len(waiting) >= MOST_WAITING
+        self.upkeep.stir()
+
+    @property
+    def waits(self) -> float | None:
+        """When what waits to be settled must go, on the monotonic clock; None: nothing waits."""
+        if not self._pending:
+            return None
+        return 0.0 if self._urgent else self._oldest + PATIENCE
+
+    def flush(self) -> None:
+        """Send everything that waits to be settled. Raises when the store is away; then it is kept."""
+        self._urgent = False
+        for queue in list(self._pending):
+            while self._pending.get(queue):
+                self.turn(queue)
+
+    def _take(self, queue: str) -> list[Pending]:
+        with self._lock:
+            pending = self._pending.pop(queue, [])
+            if len(pending) > MAX_BATCH:
+                self._pending[queue] = pending[MAX_BATCH:]
+            if not self._pending:
+                self._urgent = False
+        return pending[:MAX_BATCH]
+
+    def _put_back(self, queue: str, pending: list[Pending], *, unanswered: bool) -> None:
+        if not pending:
+            return
+        for delivery, _ in pending:
+            delivery.unanswered |= unanswered
+        with self._lock:
+            self._pending[queue] = [*pending, *self._pending.get(queue, ())]
+            # Not at once again: whoever tries next waits a little.
+            self._oldest = time.monotonic()
+
+    def _note(self, pending: list[Pending], outcomes: list[Outcome]) -> None:
+        now = time.monotonic()
+        for (delivery, settlement), outcome in zip(pending, outcomes, strict=True):
+            self._recent.append((now, settlement))
+            if not delivery.note_settled(settlement.verb, outcome):
+                log.warning(
+                    "settled too late: %r is %s",
+                    delivery,
+                    outcome,
+                    extra={"event": "delivery.lost", "outcome": str(outcome), **delivery.log_extra},
+                )
+
+    # --- staying alive ----------------------------------------------------------------------
+
+    def report(self, tags: Iterable[str]) -> None:
+        """Tell the engine that work on these has begun: from now on it counts as an attempt."""
+        starts: dict[str, list[str]] = {}
+        for tag in tags:
+            if delivery := self.held.get(tag):
+                starts.setdefault(delivery.queue, []).append(tag)
+        for queue, begun in starts.items():
+            receipts = [self.held[tag].receipt for tag in begun if tag in self.held][:MAX_BATCH]
+            self.room.turn(queue, (), receipts, None)
+            self.unstarted.difference_update(begun)
+
+    def renew(self) -> None:
+        """Show that this process lives: every lease it holds is new again."""
+        by_queue: dict[str, list[Delivery]] = {}
+        for delivery in list(self.held.values()):
+            by_queue.setdefault(delivery.queue, []).append(delivery)
+        for queue, deliveries in by_queue.items():
+            for first in range(0, len(deliveries), MAX_BATCH):
+                self._renew(queue, deliveries[first : first + MAX_BATCH])
+
+    def _renew(self, queue: str, deliveries: list[Delivery]) -> None:
+        lease = deliveries[0].lease or self.options.lease
+        receipts = [delivery.receipt for delivery in deliveries]
+        for delivery, outcome in zip(deliveries, self.room.engine.renew(queue, receipts, lease), strict=True):
+            if outcome is Outcome.LOST and not delivery.settled:
+                delivery.lost = True
+                log.warning(
+                    "lease lost: %r", delivery, extra={"event": "delivery.lost", **delivery.log_extra}
+                )
+
+    def came_back(self) -> None:
+        """The store was away: renew what is held, and repeat the last settles, which it may have lost."""
+        self.renew()
+        if self._recent:
+            since = self._recent[-1][0] - _REPEAT
+            by_queue: dict[str, list[Settlement]] = {}
+            for at, settlement in list(self._recent):
+                if at >= since:
+                    by_queue.setdefault(settlement.receipt.queue, []).append(settlement)
+            for queue, again in by_queue.items():
+                for first in range(0, len(again), MAX_BATCH):
+                    self.room.engine.settle(queue, again[first : first + MAX_BATCH])
+            self._recent.clear()
+        self.returns += 1
+
+    # --- ending -----------------------------------------------------------------------------
+
+    def release(self, tags: Iterable[str]) -> None:
+        """Hand deliveries back that nobody began: they keep their place and lose no attempt."""
+        for tag in list(tags):
+            self.settle(tag, Verb.RELEASE, soon=True)
+
+    def release_orphans(self, known: Set[str] = frozenset()) -> None:
+        """Hand back what was delivered through lost connections, except what is `known` to be worked on."""
+        orphans, self.orphans = self.orphans, set()
+        self.release(orphans - known)
+
+    def close(self) -> None:
+        """Send and hand back everything, and give up the room."""
+        if self._closed:
+            return
+        self._closed = True
+        self.upkeep.stop()
+        if self.pid == os.getpid():
+            self.release(self.held)
+            try:
+                self.flush()
+            except PostroomError as error:
+                left = sum(map(len, self._pending.values()))
+                log.error(
+                    "closed with %d deliveries not settled",
+                    left,
+                    extra={"event": "celery.unsettled", "count": left, "error": str(error)},
+                )
+            self.transients.drop_all()
+            if self._keeper:
+                self._keeper.stop()
+        self.room.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nothing here is ours but the room, whose engine knows about forks."""
+        self.held, self.unstarted, self.orphans = {}, set(), set()
+        self._begin()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+
+def _is_ours(found: Policy, ours: Policy) -> bool:
+    """Whether a policy is nobody's own: the default, or what this door gave with other options."""
+    if found == Policy():
+        return True
+    theirs, mine = found.to_text(), ours.to_text()
+    return all(theirs[name] == mine[name] for name in theirs if name not in ("lease", "max_attempts"))
+
+
+# --- the offices of this process ----------------------------------------------------------------
+
+
+class _Offices:
+    """By URL and options; a forked child has the same ones, each holding nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, Options], Office] = {}
+
+    def get(self, url: str, options: Options) -> Office:
+        key = (url, options)
+        with self._lock:
+            office = self._open.get(key)
+            if office is None or office.is_closed:
+                office = self._open[key] = Office(url, options)
+        return office
+
+    def close(self) -> None:
+        with self._lock:
+            offices = list(self._open.values())
+            self._open.clear()
+        for office in offices:
+            office.close()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        for office in self._open.values():
+            office.leave_to_parent()
+
+
+_offices = _Offices()
+os.register_at_fork(after_in_child=_offices.after_fork)
+
+
+def office_of(url: str, options: Options) -> Office:
+    """The office for this URL, opened if need be. Raises EngineUnavailable while the store is away."""
+    return _offices.get(url, options)
+
+
+def close_offices() -> None:
+    """Close every office of this process; a later connection opens its room anew."""
+    _offices.close()
+
+
+def _end_at_exit(ref: weakref.ref[Office]) -> None:
+    office = ref()
+    if office is not None and office.pid == os.getpid():
+        office.close()

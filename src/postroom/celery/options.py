@@ -1,0 +1,184 @@
+"""`broker_transport_options`: what they mean here, under the names that users of Redis know."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import ssl as tls
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from postroom.config import Config
+from postroom.duration import Duration, format_duration, milliseconds
+from postroom.errors import InvalidInput
+from postroom.policy import Policy
+
+log = logging.getLogger(__name__)
+
+#: An option here → the option of a redis:// URL.
+_IN_URL = {
+    "global_keyprefix": "prefix",
+    "socket_timeout": "socket_timeout",
+    "socket_connect_timeout": "socket_connect_timeout",
+    "socket_keepalive": "socket_keepalive",
+    "health_check_interval": "health_check_interval",
+    "retry_on_timeout": "retry_on_timeout",
+    "max_connections": "max_connections",
+    "client_name": "client_name",
+    "sentinel_username": "sentinel_username",
+    "sentinel_password": "sentinel_password",
+}
+_SPANS = frozenset({"socket_timeout", "socket_connect_timeout", "health_check_interval"})
+#: Kombu's own and Celery's publish policy, which Celery writes in here too.
+_KOMBUS = frozenset(
+    {"max_retries", "interval_start", "interval_step", "interval_max", "retry_errors", "errback",
+     "body_encoding", "deadletter_queue", "confirm_publish", "connect_retries_timeout", "on_revive"}
+)  # fmt: skip
+#: Known to users of kombu's Redis transport; what they did there is done otherwise here, or not needed.
+_NOT_NEEDED = frozenset(
+    {"sep", "priority_steps", "ack_emulation", "unacked_key", "unacked_index_key", "unacked_mutex_key",
+     "unacked_mutex_expire", "unacked_restore_limit", "unacked_restore_interval", "unacked_restore_throttle",
+     "socket_keepalive_options", "stream_maxlen", "fanout_prefix", "master_name", "sentinel_kwargs"}
+)  # fmt: skip
+
+ORDERS = ("round_robin", "sorted", "priority", "listed")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What the transport goes by. Spans are milliseconds.
+
+    lease             `visibility_timeout`: a worker that is silent for this long is taken for dead
+    delivery_limit    so many attempts, then the message is a dead letter
+    message_ttl       a message nobody took for this long expires; None: never
+    polling_interval  an idle consumer looks again after this long, although something should have rung
+    fanout_patterns   whether a wildcard in a fanout binding filters by routing key
+    zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
+    order             in which order the queues of a consumer are asked
+    """
+
+    lease: int = 60_000
+    delivery_limit: int = 20
+    message_ttl: int | None = None
+    polling_interval: int = 10_000
+    fanout_patterns: bool = True
+    zero_is_highest: bool = False
+    order: str = "round_robin"
+
+    def policy(self, config: Config, queue: str) -> Policy:
+        """What a task queue promises: as configured where somebody did, else what Celery needs."""
+        ours = {"lease": self.lease / 1_000, "ack_timeout": None, "max_attempts": self.delivery_limit}
+        given = config.settings_of(queue)
+        text = {name: setting.value for name, setting in given.items()}
+        text |= {name: value for name, value in ours.items() if given[name].origin == "default"}
+        return Policy.from_text(text)
+
+
+def read(given: Mapping[str, Any]) -> Options:
+    """The options; what is unknown is named in a warning, never passed over silently."""
+    known = {
+        "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
+        "priority_zero_is_highest", "queue_order_strategy", "ssl", *_IN_URL, *_KOMBUS, *_NOT_NEEDED,
+    }  # fmt: skip
+    for name in sorted(set(given) - known):
+        log.warning(
+            "broker_transport_options: Postroom has no option %r",
+            name,
+            extra={"event": "celery.option_unknown", "option": name},
+        )
+    order = given.get("queue_order_strategy") or "round_robin"
+    if order not in ORDERS:
+        raise InvalidInput(f"queue_order_strategy: {order!r} is not one of {', '.join(ORDERS)}")
+    return Options(
+        lease=_span(given, "visibility_timeout", 60_000) or 60_000,
+        delivery_limit=_count(given, "delivery_limit", 20),
+        message_ttl=_ttl(given),
+        polling_interval=_span(given, "polling_interval", 10_000) or 10_000,
+        fanout_patterns=bool(given.get("fanout_patterns", True)),
+        zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
+        order=order,
+    )
+
+
+def _span(given: Mapping[str, Any], name: str, default: int) -> int:
+    value: Duration | None = given.get(name)
+    return default if value is None else milliseconds(value, name)
+
+
+def _ttl(given: Mapping[str, Any]) -> int | None:
+    # -1 is how other transports spell "never".
+    value = given.get("message_ttl")
+    return None if value in (None, -1, 0) else milliseconds(value, "message_ttl")
+
+
+def _count(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = given.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
+    return value
+
+
+# --- the URL ------------------------------------------------------------------------------------
+
+
+def url_of(client: Any) -> str:
+    """The URL of the room behind a kombu connection, with whatever its options say about the store."""
+    url = client.hostname or "localhost"
+    if "://" not in url:
+        url = _from_parts(client)
+    url = url.removeprefix("postroom+")
+    return _with_options(url, client.transport_options or {}, client.ssl)
+
+
+def _from_parts(client: Any) -> str:
+    """The URL of a connection that was made from a host, a port and so on."""
+    transport = client.transport_cls
+    ours = isinstance(transport, str) and transport.startswith("postroom+")
+    scheme = transport.removeprefix("postroom+") if ours else "redis"
+    secret = f"{quote(client.userid or '', safe='')}:{quote(client.password or '', safe='')}@"
+    port = f":{client.port}" if client.port else ""
+    path = (client.virtual_host or "").lstrip("/")
+    return f"{scheme}://{secret if len(secret) > 2 else ''}{client.hostname or 'localhost'}{port}/{path}"
+
+
+def _with_options(url: str, given: Mapping[str, Any], ssl: Any) -> str:
+    parts = urlsplit(url)
+    if not parts.scheme.startswith(("redis", "valkey")):
+        return url
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    # Kombu's old spelling of a database: redis://host//
+    path = "/0" if parts.path in ("", "/", "//") and "+" not in parts.scheme else parts.path
+    for name, option in _IN_URL.items():
+        value = given.get(name)
+        if value is not None and value != "":
+            query.setdefault(option, _text(name, value))
+    scheme = parts.scheme
+    if ssl := ssl or given.get("ssl"):
+        scheme = scheme if scheme.startswith(("rediss", "valkeys")) else scheme.replace("redis", "rediss", 1)
+        query |= _tls(ssl)
+    return urlunsplit((scheme, parts.netloc, path, urlencode(query), ""))
+
+
+def _text(name: str, value: Any) -> str:
+    if name in _SPANS:
+        return format_duration(milliseconds(value, name)) if value else "0"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _tls(ssl: Any) -> dict[str, str]:
+    """`broker_use_ssl`: True, or a dict with the names of redis-py, with or without ssl_ in front."""
+    if not isinstance(ssl, Mapping):
+        return {}
+    query: dict[str, str] = {}
+    for given, value in ssl.items():
+        name = given if given.startswith("ssl_") else f"ssl_{given}"
+        if name == "ssl_cert_reqs" and value in (tls.CERT_NONE, "none", "CERT_NONE"):
+            query |= {name: "none", "ssl_check_hostname": "no"}
+        elif name == "ssl_cert_reqs":
+            query[name] = "required"
+        elif value is not None:
+            query[name] = _text(name, value)
+    return query

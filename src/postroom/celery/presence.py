@@ -1,0 +1,48 @@
+"""Whether this process is a Celery worker, and what that worker is doing.
+
+Celery tells nobody when a task begins, but keeps books: `celery.worker.state`. They are read here and nowhere
+else. Having the module loaded makes no worker: a web process may have it, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_joined: list[bool] = []
+
+
+def note_worker() -> None:
+    """An event loop was joined: only a worker has one."""
+    _joined[:] = [True]
+
+
+def worker_state() -> Any:
+    """The books of the Celery worker in this process; None without one."""
+    # A worker without an event loop (gevent) is told by what it prepares for its tasks.
+    prepared = getattr(sys.modules.get("celery.app.trace"), "_localized", None)
+    return sys.modules.get("celery.worker.state") if _joined or prepared else None
+
+
+def begun_tags() -> set[str]:
+    """The deliveries whose tasks this worker has begun."""
+    state = worker_state()
+    return set() if state is None else _tags(state.active_requests)
+
+
+def known_tags() -> set[str]:
+    """The deliveries that this worker knows of at all: whatever it began, reserved or put off."""
+    state = worker_state()
+    if state is None:
+        return set()
+    tags = _tags(state.active_requests) | _tags(state.reserved_requests) | _tags(state.requests.values())
+    return tags | _tags(getattr(state, "scheduled_requests", ()))
+
+
+def _tags(requests: Any) -> set[str]:
+    for _ in range(10):
+        try:
+            return {request.message.delivery_tag for request in requests}
+        except RuntimeError:  # changed by another thread meanwhile
+            continue
+    return set()

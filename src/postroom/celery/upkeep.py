@@ -1,0 +1,139 @@
+"""The office's own thread: sends acks that wait too long, reports starts, renews leases.
+
+It needs nothing from the main thread, so a task that computes for hours in a solo worker keeps its lease.
+(A C call that holds the interpreter for longer than the lease does not.)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from postroom.celery.presence import begun_tags
+from postroom.errors import Closed
+
+if TYPE_CHECKING:
+    from postroom.celery.office import Office
+
+log = logging.getLogger(__name__)
+
+#: How often it looks while something is under way, and when that has not changed for a while (seconds).
+_TICK = 0.025
+_SLOW_TICK = 1.0
+_WAKEFUL = 0.2
+#: After a failure it tries again after this long (seconds).
+_RETRY = 0.5
+#: An office without anything to do ends its thread after this long (seconds).
+_IDLE = 30.0
+
+
+class Upkeep:
+    """The thread of one office; runs while there is anything to do."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._dozing = False
+        self._renewed_at = time.monotonic()
+        self._failing = False
+
+    def stir(self) -> None:
+        """Something came in or is to go."""
+        if self._thread is None:
+            self._start()
+        elif self._dozing:
+            self._dozing = False
+            self._wake.set()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._stopped:
+                self._renewed_at = time.monotonic()
+                self._thread = threading.Thread(target=self._run, name="postroom-office", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        self._wake.set()
+        if thread and thread is not threading.current_thread():
+            thread.join()
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        nap, quiet_since = _TICK, time.monotonic()
+        while not self._stopped:
+            self._wake.wait(nap)
+            if self._wake.is_set():
+                self._wake.clear()
+                quiet_since = time.monotonic()
+            try:
+                did = self._look()
+            except Closed:
+                break
+            except Exception as error:  # whatever an engine raises, the office goes on
+                self._failed(error)
+                nap = _RETRY
+                continue
+            quiet_since = time.monotonic() if did else quiet_since
+            nap = self._nap(time.monotonic() - quiet_since)
+            if nap == 0.0 and self._end():
+                break
+
+    def note_outage(self, error: Exception) -> None:
+        """A call failed: once the store is back there is something to make good."""
+        self._failed(error)
+        self.stir()
+
+    def _failed(self, error: Exception) -> None:
+        if not self._failing:
+            log.warning("the store is away: %s", error, extra={"event": "celery.away", "error": str(error)})
+        self._failing = True
+
+    def _look(self) -> bool:
+        """Do what is due; whether there was anything."""
+        office, now = self._office, time.monotonic()
+        if self._failing:
+            office.came_back()
+            self._failing = False
+            self._renewed_at = now
+            log.info("the store is back", extra={"event": "celery.back"})
+        if now - self._renewed_at >= office.options.lease / 3_000 and office.held:
+            office.renew()
+            self._renewed_at = now
+        did = False
+        if (due := office.waits) is not None and now >= due:
+            office.flush()
+            did = True
+        if office.unstarted and (begun := begun_tags() & office.unstarted):
+            office.report(begun)
+            did = True
+        office.transients.look_after()
+        return did
+
+    def _nap(self, quiet: float) -> float:
+        """How long to sleep; 0: there is nothing to do any more."""
+        office = self._office
+        self._dozing = True  # before looking: what comes in from here on wakes us
+        if office.waits is not None or quiet < _WAKEFUL:
+            self._dozing = False
+            return _TICK
+        if not office.held and not office.transients.ours and quiet > _IDLE:
+            return 0.0
+        slow = min(_SLOW_TICK, office.options.lease / 12_000)
+        return min(slow, quiet / 4) if office.unstarted else slow
+
+    def _end(self) -> bool:
+        with self._lock:
+            if self._office.held or self._office.waits is not None:
+                return False
+            self._thread = None
+            self._dozing = False
+            return True

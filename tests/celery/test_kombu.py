@@ -1,0 +1,555 @@
+"""The transport as kombu's users see it: producers, consumers, exchanges, on every engine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery._state import _task_stack
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.exceptions import ChannelError
+from kombu.serialization import loads
+
+import postroom
+from postroom.celery.options import read, url_of
+from postroom.errors import EngineUnavailable
+from postroom.model import State
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Any]:
+    with Connection(url) as made:
+        yield made
+
+
+def office(connection: Any) -> Any:
+    return connection.default_channel.office
+
+
+def dead(connection: Any, queue: str) -> list[Any]:
+    return list(office(connection).room.engine.find(queue, State.DEAD).entries)
+
+
+class Inbox:
+    """A consumer that keeps what it got; `take` waits for so many."""
+
+    def __init__(self, connection: Any, *queues: Any, prefetch: int = 10, no_ack: bool = False) -> None:
+        self.connection = connection
+        self.channel = connection.channel()
+        self.channel.basic_qos(0, prefetch, False)
+        self.messages: list[Any] = []
+        self.consumer = Consumer(
+            self.channel, list(queues), on_message=self.messages.append, accept=["json"], no_ack=no_ack
+        )
+        self.consumer.consume()
+
+    def take(self, count: int) -> list[Any]:
+        self.wait(lambda: len(self.messages) >= count)
+        taken, self.messages[:] = self.messages[:count], self.messages[count:]
+        return taken
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, self.messages
+            self.drain(0.1)
+
+    def drain(self, seconds: float = 0.0) -> None:
+        try:
+            while True:
+                self.connection.drain_events(timeout=seconds)
+        except socket.timeout:  # noqa: UP041  (kombu's name for it)
+            pass
+
+
+def send(connection: Any, queue: str, body: Any, **options: Any) -> None:
+    if "content_type" not in options:
+        options.setdefault("serializer", "json")  # kombu would send a plain str as text
+    Producer(connection.default_channel).publish(body, routing_key=queue, **options)
+
+
+# ---- order and time -------------------------------------------------------------------------------
+
+
+def test_the_more_urgent_comes_first_and_equals_in_order(connection: Any) -> None:
+    priorities = [0, 255, 7, 0, 255, 7]
+    for n, priority in enumerate(priorities):
+        send(connection, "jobs", n, priority=priority)
+    got = [message.payload for message in Inbox(connection, Queue("jobs")).take(6)]
+    assert got == [1, 4, 2, 5, 0, 3]
+
+
+def test_priorities_of_stock_redis_on_demand(url: str) -> None:
+    with Connection(url, transport_options={"priority_zero_is_highest": True}) as connection:
+        for priority in (9, 0, 3):
+            send(connection, "jobs", priority, priority=priority)
+        got = [message.payload for message in Inbox(connection, Queue("jobs")).take(3)]
+        assert got == [0, 3, 9]
+
+
+def test_an_eta_is_kept_by_the_engine_and_not_by_the_consumer(connection: Any) -> None:
+    send(connection, "jobs", "now", headers=task_headers())
+    eta = datetime.now(UTC) + timedelta(seconds=0.6)
+    send(connection, "jobs", "later", headers=task_headers(eta=eta.isoformat()))
+    assert office(connection).room.engine.stats("jobs").scheduled == 1
+    inbox = Inbox(connection, Queue("jobs"))
+    assert inbox.take(1)[0].payload == "now"
+    (later,) = inbox.take(1)
+    assert datetime.now(UTC) >= eta - timedelta(milliseconds=2)  # by the clock of the store, in whole ms
+    # Celery would hold it for as long as its clock is behind.
+    assert later.headers["eta"] is None
+    assert later.headers["x-postroom-eta"] == eta.isoformat()
+
+
+def test_delay_seconds_is_a_delay_too(connection: Any) -> None:
+    send(connection, "jobs", "later", DelaySeconds=3600)
+    stats = office(connection).room.engine.stats("jobs")
+    assert (stats.ready, stats.scheduled) == (0, 1)
+
+
+def task_headers(**more: Any) -> dict[str, Any]:
+    id = str(uuid.uuid4())
+    return {"task": "shop.note", "id": id, "root_id": id, "retries": 0, "timelimit": [None, None], **more}
+
+
+# ---- what arrives ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        (b"\x00\xff raw", {"content_type": "application/octet-stream", "content_encoding": "binary"}),
+        ("Zürich", {"content_type": "text/plain", "content_encoding": "utf-8"}),
+        ({"n": [1, None, "ü"]}, {}),
+        ({"n": 1}, {"serializer": "pickle"}),
+    ],
+)
+def test_a_body_arrives_as_it_was_sent(connection: Any, body: Any, options: Any) -> None:
+    send(connection, "jobs", body, **options)
+    message = connection.default_channel.basic_get("jobs")
+    got = loads(message.body, message.content_type, message.content_encoding, force=True)
+    assert got == body
+    message.ack()
+
+
+def test_headers_and_properties_arrive_as_they_were_sent(connection: Any) -> None:
+    at = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    headers = task_headers(group="g", timelimit=[30, 20], mine=at, stamps={"a": ["b"]}, ignore_result=True)
+    send(connection, "jobs", 1, headers=headers, reply_to="me", correlation_id=headers["id"])
+    message = connection.default_channel.basic_get("jobs")
+    assert headers.items() <= message.headers.items()
+    assert message.properties["reply_to"] == "me"
+    assert message.properties["correlation_id"] == headers["id"]
+    assert message.delivery_info["routing_key"] == "jobs"
+
+
+def test_the_task_is_what_operators_see(connection: Any) -> None:
+    headers = task_headers()
+    send(connection, "jobs", {"to": "ada"}, headers=headers)
+    (entry,) = office(connection).room.engine.find("jobs", State.READY).entries
+    assert (entry.message.kind, entry.message.correlation_id) == ("shop.note", headers["id"])
+    assert entry.message.body == b'{"to": "ada"}'
+
+
+def test_a_publish_that_is_repeated_is_one_message(connection: Any) -> None:
+    channel = connection.default_channel
+    properties: dict[str, Any] = {"delivery_mode": 2}
+    for _ in range(3):  # as kombu does it after an error: everything anew but the properties
+        message = channel.prepare_message("{}", 0, "application/json", "utf-8", {}, properties)
+        channel.basic_publish(message, "", "jobs")
+    assert office(connection).room.engine.stats("jobs").ready == 1
+
+
+def test_a_retry_is_one_message_however_often_its_task_runs(connection: Any) -> None:
+    """A task that ran twice publishes its retry twice; another message of the same task id is another."""
+    app = Celery(set_as_current=False)
+
+    @app.task(name="shop.flaky")
+    def flaky() -> None: ...
+
+    def retry(task_id: str, message: str, retries: int) -> None:
+        flaky.push_request(id=task_id, properties={"delivery_tag": f"{message}:token"})
+        _task_stack.push(flaky)
+        try:
+            send(connection, "jobs", {}, headers=task_headers(id=task_id, retries=retries))
+        finally:
+            _task_stack.pop()
+            flaky.pop_request()
+
+    engine = office(connection).room.engine
+    for task_id, message, retries, waiting in [
+        ("t", "m", 1, 1), ("t", "m", 1, 1), ("t", "m", 2, 2), ("u", "m", 1, 3), ("t", "other", 1, 4),
+    ]:  # fmt: skip
+        retry(task_id, message, retries)
+        assert engine.stats("jobs").ready == waiting
+    while message := connection.default_channel.basic_get("jobs", no_ack=True):
+        assert message.headers["task"] == "shop.note"
+    retry("t", "m", 1)  # remembered, also when the first one is done
+    assert engine.stats("jobs").ready == 0
+
+
+# ---- how it ends ----------------------------------------------------------------------------------
+
+
+def test_a_rejected_message_comes_back_and_says_so(connection: Any) -> None:
+    send(connection, "jobs", 1)
+    inbox = Inbox(connection, Queue("jobs"))
+    (message,) = inbox.take(1)
+    assert message.delivery_info["redelivered"] is False
+    assert message.headers["x-delivery-count"] == 0
+    message.reject(requeue=True)
+    (again,) = inbox.take(1)
+    assert again.delivery_info["redelivered"] is True
+    assert again.headers["x-delivery-count"] == 1
+    again.ack()
+    inbox.channel.close()
+    assert office(connection).room.engine.stats("jobs").counters["acked"] == 1
+
+
+def test_what_is_rejected_for_good_is_a_dead_letter(connection: Any) -> None:
+    send(connection, "jobs", 1, headers=task_headers())
+    inbox = Inbox(connection, Queue("jobs"))
+    (message,) = inbox.take(1)
+    try:
+        raise ValueError("no such customer")
+    except ValueError:
+        message.reject()
+    inbox.channel.close()
+    (letter,) = dead(connection, "jobs")
+    assert letter.failure.summary == "ValueError: no such customer"
+
+
+def test_the_delivery_limit_ends_in_a_dead_letter(url: str) -> None:
+    with Connection(url, transport_options={"delivery_limit": 2}) as connection:
+        send(connection, "jobs", 1)
+        inbox = Inbox(connection, Queue("jobs"))
+        for _ in range(2):
+            inbox.take(1)[0].reject(requeue=True)
+        inbox.wait(lambda: dead(connection, "jobs"))
+
+
+class Worker:
+    """What Celery's worker keeps in `celery.worker.state`, for a consumer that is one."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Any] = {}
+        self.active_requests: set[Any] = set()
+        self.reserved_requests: set[Any] = set()
+
+    def begin(self, message: Any) -> None:
+        self.active_requests.add(Request(message))
+
+
+class Request:
+    def __init__(self, message: Any) -> None:
+        self.message = message
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    made = Worker()
+    monkeypatch.setitem(sys.modules, "celery.worker.state", made)
+    monkeypatch.setattr("postroom.celery.presence._joined", [True])
+    return made
+
+
+def test_a_lost_connection_takes_nothing_from_a_worker(connection: Any, worker: Worker) -> None:
+    for n in range(2):
+        send(connection, "jobs", n)
+    begun, reserved = Inbox(connection, Queue("jobs")).take(2)
+    worker.begin(begun)
+    connection.collect()
+    engine = office(connection).room.engine
+    assert engine.stats("jobs").processing == 2
+    # Celery forgets what it had not begun; that goes back, and nothing of it counts.
+    (again,) = Inbox(connection, Queue("jobs")).take(1)
+    assert again.payload == reserved.payload
+    begun.ack()
+    office(connection).flush()
+    stats = engine.stats("jobs")
+    assert (stats.processing, stats.counters["acked"], stats.counters["retried"]) == (1, 1, 0)
+
+
+def test_a_lost_connection_gives_back_what_another_consumer_had(connection: Any) -> None:
+    send(connection, "jobs", 1)
+    (message,) = Inbox(connection, Queue("jobs")).take(1)
+    connection.collect()
+    message.ack()  # too late, and no error
+    (again,) = Inbox(connection, Queue("jobs")).take(1)
+    assert again.delivery_info["redelivered"] is True
+
+
+def test_a_start_is_reported_and_a_prefetch_is_not(connection: Any, worker: Worker) -> None:
+    for n in range(3):
+        send(connection, "jobs", n)
+    inbox = Inbox(connection, Queue("jobs"))
+    begun, *_ = inbox.take(3)
+    worker.begin(begun)
+    engine = office(connection).room.engine
+
+    def started() -> list[str]:
+        entries = engine.find("jobs", State.PROCESSING).entries
+        return [entry.id for entry in entries if entry.started_at is not None]
+
+    inbox.wait(started)
+    assert started() == [begun.delivery_tag.partition(":")[0]]
+
+
+def test_what_nobody_was_handed_goes_back_when_the_channel_closes(connection: Any) -> None:
+    for n in range(5):
+        send(connection, "jobs", n)
+    inbox = Inbox(connection, Queue("jobs"), prefetch=5)
+    connection.drain_events(timeout=PATIENCE)  # hands on one, claims all
+    engine = office(connection).room.engine
+    assert engine.stats("jobs").processing == 5
+    inbox.channel.close()
+    stats = engine.stats("jobs")
+    assert (stats.ready, stats.processing, stats.counters["retried"]) == (5, 0, 0)
+
+
+def test_a_full_queue_is_the_publishers_to_know(connection: Any) -> None:
+    room = office(connection).room
+    room.queue("jobs", postroom.Policy(capacity=1))
+    send(connection, "jobs", 1)
+    with pytest.raises(postroom.QueueFull):
+        send(connection, "jobs", 2, retry=True, retry_policy={"max_retries": 2, "interval_start": 0.01})
+    assert not issubclass(postroom.QueueFull, connection.connection_errors)
+    assert issubclass(EngineUnavailable, connection.connection_errors)
+
+
+# ---- exchanges ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_every_queue_that_is_bound_gets_a_copy_of_its_own(connection: Any, kind: str) -> None:
+    exchange = Exchange("shop", kind)
+    queues = [Queue(name, exchange, routing_key="order.new") for name in ("bills", "parcels")]
+    inbox = Inbox(connection, *queues)
+    send(connection, "order.new", 1, exchange=exchange)
+    first, second = inbox.take(2)
+    assert {first.delivery_info["routing_key"], second.delivery_info["routing_key"]} == {"order.new"}
+    first.ack()
+    inbox.channel.close()
+    engine = office(connection).room.engine
+    assert sorted(engine.stats(name).ready for name in ("bills", "parcels")) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [("order.*", "order.new", "order.new.big"), ("order.#", "order", "orders"), ("#", "a.b.c", None)],
+)
+def test_a_topic_exchange_matches_words(
+    connection: Any, pattern: str, matching: str, other: str | None
+) -> None:
+    exchange = Exchange("shop", "topic")
+    inbox = Inbox(connection, Queue("orders", exchange, routing_key=pattern))
+    if other:
+        send(connection, other, "other", exchange=exchange)
+    send(connection, matching, "matching", exchange=exchange)
+    assert inbox.take(1)[0].payload == "matching"
+
+
+def test_a_process_that_declared_nothing_reaches_a_fanout_exchange(connection: Any, url: str) -> None:
+    news = Exchange("news", "fanout")
+    boxes = [Inbox(connection, Queue(f"reader{n}", news, auto_delete=True)) for n in range(2)]
+    office(connection).exchanges._types.clear()  # as in a process that never declared it
+    with Connection(url) as other:
+        send(other, "whatever", "extra", exchange="news")
+    boxes[0].wait(lambda: all(box.messages for box in boxes))
+    for box in boxes:
+        (message,) = box.take(1)
+        assert message.payload == "extra"
+        message.ack()
+
+
+def test_broadcasts_are_not_lost_while_a_connection_is(connection: Any, url: str) -> None:
+    queue = Queue("reader", Exchange("news", "fanout"), auto_delete=True)
+    Inbox(connection, queue)
+    connection.collect()
+    with Connection(url) as other:
+        send(other, "", "meanwhile", exchange="news")
+    assert Inbox(connection, queue).take(1)[0].payload == "meanwhile"
+
+
+def test_a_wildcard_in_a_fanout_binding_filters(connection: Any) -> None:
+    events = Exchange("celeryev", "fanout")
+    inbox = Inbox(connection, Queue("gossip", events, routing_key="worker.#", auto_delete=True), no_ack=True)
+    send(connection, "task.sent", "task", exchange="celeryev")
+    send(connection, "worker.heartbeat", "worker", exchange="celeryev")
+    assert inbox.take(1)[0].payload == "worker"
+
+
+def test_a_transient_queue_goes_with_its_user(connection: Any) -> None:
+    replies = Queue("reply.1", Exchange("replies"), routing_key="1", auto_delete=True, expires=10)
+    inbox = Inbox(connection, replies, no_ack=True)
+    send(connection, "1", "pong", exchange="replies")
+    assert inbox.take(1)[0].payload == "pong"
+    inbox.consumer.cancel()
+    inbox.channel.after_reply_message_received("reply.1")
+    engine = office(connection).room.engine
+    assert "reply.1" not in [info.name for info in engine.queues()]
+    assert office(connection).exchanges.bindings("replies") == []
+
+
+def test_a_transient_queue_whose_user_died_is_collected(connection: Any) -> None:
+    replies = Queue("reply.2", Exchange("replies"), routing_key="2", auto_delete=True, expires=0.2)
+    replies(connection.default_channel).declare()
+    send(connection, "2", "pong", exchange="replies")
+    transients = office(connection).transients
+    transients.ours.clear()  # as after kill -9
+    end = time.monotonic() + PATIENCE
+    while not transients.collect():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    engine = office(connection).room.engine
+    assert "reply.2" not in [info.name for info in engine.queues()]
+    assert office(connection).exchanges.bindings("replies") == []
+
+
+def test_declare_purge_delete(connection: Any) -> None:
+    channel = connection.default_channel
+    with pytest.raises(ChannelError):
+        channel.queue_declare("jobs", passive=True)
+    queue = Queue("jobs", Exchange("jobs"), routing_key="jobs")(channel)
+    queue.declare()
+    for n in range(3):
+        send(connection, "jobs", n, exchange="jobs")
+    assert channel.queue_declare("jobs", passive=True).message_count == 3
+    assert queue.purge() == 3
+    queue.delete()
+    with pytest.raises(ChannelError):
+        channel.queue_declare("jobs", passive=True)
+    assert channel.get_table("jobs") == []
+
+
+# ---- batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_one_put(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, puts = office(connection).room.engine, []
+    real = engine.put
+
+    def put(queue: str, messages: Any) -> Any:
+        puts.append(len(messages))
+        return real(queue, messages)
+
+    monkeypatch.setattr(engine, "put", put)
+    producer = Producer(connection.default_channel)
+    if not hasattr(producer, "batch"):
+        pytest.skip("kombu before 5.7 has no batches")
+    with producer.batch():
+        for n in range(100):
+            producer.publish(n, routing_key="jobs")
+    assert puts == [100]
+    assert engine.stats("jobs").ready == 100
+
+
+def test_a_prefetch_is_claimed_in_one_turn_and_acks_ride_along(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(64):
+        send(connection, "jobs", n)
+    engine, turns = office(connection).room.engine, []
+    real = engine.turn
+
+    def turn(queue: str, settlements: Any, starts: Any, request: Any) -> Any:
+        turns.append((len(settlements), request.n if request else None))
+        return real(queue, settlements, starts, request)
+
+    monkeypatch.setattr(engine, "turn", turn)
+    inbox = Inbox(connection, Queue("jobs"), prefetch=16)
+    done = 0
+    while done < 64:
+        connection.drain_events(timeout=PATIENCE)
+        for message in inbox.take(1):
+            message.ack()
+            done += 1
+    inbox.channel.close()
+    # The bound is loose: a pause of the machine sends acks by their timer.
+    assert turns[0] == (0, 16)
+    assert len(turns) < 32
+    assert engine.stats("jobs").counters["acked"] == 64
+
+
+# ---- one process, forks, brokers ------------------------------------------------------------------
+
+
+def test_a_forked_child_settles_nothing(connection: Any) -> None:
+    send(connection, "jobs", 1)
+    inbox = Inbox(connection, Queue("jobs"))
+    (message,) = inbox.take(1)
+    child = os.fork()
+    if child == 0:
+        inherited = office(connection)
+        message.ack()  # what an exit handler of a library might do
+        os._exit(0 if not inherited.held and not inherited.waits else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert office(connection).room.engine.stats("jobs").processing == 1
+    message.ack()
+
+
+def test_connections_of_one_process_share_their_room(connection: Any, url: str) -> None:
+    with Connection(url) as other:
+        assert office(other) is office(connection)
+
+
+def test_the_next_broker_is_on_postroom_too(redis_server: Any) -> None:
+    urls = f"{redis_server.url()};{redis_server.url(path='/1')}"
+    with Connection(urls, transport="postroom.celery:Transport") as connection:
+        connection.connect()
+        send(connection, "jobs", 1)
+        connection.maybe_switch_next()
+        connection.ensure_connection(max_retries=1)
+        assert connection.transport.driver_name == "postroom"
+        send(connection, "jobs", 2)
+        assert connection.default_channel.basic_get("jobs").payload == 2
+    postroom.celery.close_offices()
+
+
+def test_plain_redis_urls_work_with_the_transport_by_name(redis_server: Any) -> None:
+    with Connection(redis_server.url(), transport="postroom.celery:Transport") as connection:
+        send(connection, "jobs", 1)
+        assert connection.default_channel.basic_get("jobs", no_ack=True).payload == 1
+    postroom.celery.close_offices()
+
+
+# ---- options --------------------------------------------------------------------------------------
+
+
+def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    read({"visibility_timeout": 30, "visibilty_timeout": 30})
+    assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
+
+
+def test_options_of_the_store_go_into_its_url() -> None:
+    options = {"global_keyprefix": "app1", "socket_timeout": 3, "max_connections": 4, "client_name": "web"}
+    connection = Connection("postroom+redis://u:p%40@host:1234/2", transport_options=options)
+    assert url_of(connection) == (
+        "redis://u:p%40@host:1234/2?prefix=app1&socket_timeout=3s&max_connections=4&client_name=web"
+    )
+    assert "p%40" not in connection.as_uri()
+
+
+def test_a_queue_promises_what_the_options_say(url: str) -> None:
+    options = {"visibility_timeout": 7, "delivery_limit": 4}
+    with Connection(url, transport_options=options) as connection:
+        Queue("jobs")(connection.default_channel).declare()
+        (info,) = office(connection).room.engine.queues(["jobs"])
+        policy = info.policy
+        assert (policy.lease, policy.ack_timeout, policy.max_attempts) == (7_000, None, 4)
+
+
+def test_the_polling_interval_does_not_make_kombu_sleep(url: str) -> None:
+    with Connection(url, transport_options={"polling_interval": 10}) as connection:
+        assert connection.transport.polling_interval is None

@@ -1,0 +1,286 @@
+"""Real Celery workers on real stores: what the transport promises, with every pool."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import postroom
+from postroom.model import State
+from postroom.room import Room
+from tests.celery.workers import Shop
+from tests.redis import servers
+
+pytestmark = pytest.mark.timeout(240)
+
+POOLS = ["solo", "threads", "prefork"]
+Opener = Callable[..., Shop]
+#: Short enough for a test, long enough for a machine that is busy elsewhere.
+LEASE = 3
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        return f"postroom+{request.getfixturevalue('redis_server').url()}"
+    return f"postroom+sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def open_shop(broker: str, tmp_path: Path) -> Iterator[Opener]:
+    shops: list[Shop] = []
+
+    def opened(**config: Any) -> Shop:
+        shops.append(Shop(broker, tmp_path, **config))
+        return shops[-1]
+
+    yield opened
+    for shop in shops:
+        shop.__exit__(None, None, None)
+
+
+@pytest.fixture
+def room(broker: str) -> Iterator[Room]:
+    with postroom.open(broker.removeprefix("postroom+")) as opened:
+        yield opened
+
+
+def pool(name: str, concurrency: int = 2) -> list[str]:
+    return ["--pool", name, "--concurrency", str(1 if name == "solo" else concurrency)]
+
+
+# ---- what every worker does -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_groups_chords_chains_retries_and_remote_control(open_shop: Opener, room: Room, name: str) -> None:
+    shop = open_shop(task_acks_late=True)
+    worker = shop.worker(*pool(name))
+    code = """
+from celery import chain, chord, group
+import json
+got = [
+    add.delay(1, 2).get(timeout=50),
+    group(add.s(n, n) for n in range(5))().get(timeout=50),
+    chord([add.s(n, n) for n in range(5)], total.s())().get(timeout=50),
+    chain(add.s(1, 1), add.s(2), add.s(3))().get(timeout=50),
+    flaky.delay("f", 2).get(timeout=50),
+]
+print(json.dumps(got))
+"""
+    assert json.loads(shop.python(code)) == [3, [0, 2, 4, 6, 8], 20, 7, 2]
+    assert [line["retries"] for line in shop.lines("try", "f")] == [0, 1, 2]
+    # With a destination it ends with the answer; the timeout is only for a machine that is busy.
+    me = f"{worker.name}@shop"
+    assert "pong" in shop.celery("inspect", "ping", "--timeout", "30", "--destination", me)
+    stats = json.loads(shop.celery("inspect", "stats", "--json", "--timeout", "30", "--destination", me))
+    assert stats[me]["total"]["tests.celery.shop.add"] >= 14
+    shop.until(lambda: room.engine.stats("shop").processing == 0, "acks are missing")
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.log()
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_countdown_waits_in_the_store_and_is_never_early(open_shop: Opener, room: Room, name: str) -> None:
+    shop = open_shop()
+    shop.worker(*pool(name))
+    code = "import time; at = time.time(); note.apply_async(['later'], countdown=2); print(at)"
+    sent = float(shop.python(code))
+    shop.until(lambda: room.engine.stats("shop").scheduled or shop.lines("note"))
+    (line,) = shop.until(lambda: shop.lines("note", "later"))
+    assert line["at"] >= sent + 2
+    assert room.engine.stats("shop").counters["claimed"] == 1
+
+
+def test_the_more_urgent_runs_first(open_shop: Opener) -> None:
+    shop = open_shop(worker_prefetch_multiplier=1)
+    shop.python("for n, p in enumerate([0, 9, 255, 3, 9]): note.apply_async([str(n)], priority=p)")
+    shop.worker(*pool("solo"))
+    shop.until(lambda: len(shop.lines("note")) == 5)
+    assert shop.labels("note") == ["2", "1", "4", "3", "0"]
+
+
+def test_a_broadcast_reaches_every_worker(open_shop: Opener) -> None:
+    shop = open_shop()
+    for _ in range(2):
+        shop.worker(*pool("solo"))
+    # An app that knows of no such exchange. Without a routing key Celery would use its default queue.
+    stranger = "Celery(broker=app.conf.broker_url)"
+    shop.python(
+        f"{stranger}.send_task('tests.celery.shop.note', ['a'], exchange='news', routing_key='all')\n"
+        "note.apply_async(['b'], queue='news')"
+    )
+    shop.until(lambda: len(shop.lines("note", "a")) == len(shop.lines("note", "b")) == 2)
+    assert len({line["pid"] for line in shop.lines("note", "a")}) == 2
+    assert len({line["pid"] for line in shop.lines("note", "b")}) == 2
+
+
+def test_revoke_and_rate_limit(open_shop: Opener, tmp_path: Path) -> None:
+    shop = open_shop()
+    me = f"{shop.worker(*pool('threads')).name}@shop"
+    to_me = ("--timeout", "30", "--destination", me)
+    name = "tests.celery.shop.note"
+    assert "new rate limit set successfully" in shop.celery("control", *to_me, "rate_limit", name, "1000/m")
+    shop.python("app.control.revoke('revoked-1')")
+    shop.until(lambda: "revoked-1" in shop.celery("inspect", *to_me, "revoked"))
+    shop.python("note.apply_async(['no'], task_id='revoked-1'); note.delay('yes')")
+    shop.until(lambda: shop.lines("note", "yes"))
+    assert shop.lines("note", "no") == []
+
+
+def test_rejected_tasks(open_shop: Opener, room: Room) -> None:
+    shop = open_shop(broker_transport_options={"delivery_limit": 2})
+    shop.worker(*pool("solo"))
+    shop.python("refuse.delay('for good', False); refuse.delay('again', True)")
+    shop.until(lambda: room.engine.stats("shop").dead == 2)
+    assert sorted(shop.labels("refuse")) == ["again", "again", "for good"]
+
+
+def test_celery_purge_and_amqp(open_shop: Opener) -> None:
+    shop = open_shop()
+    shop.python("for n in range(3): note.delay(str(n))")
+    assert "Purged 3 messages" in shop.celery("purge", "-f")
+    assert "0 messages" in shop.celery("purge", "-f") or "No messages" in shop.celery("purge", "-f")
+
+
+def test_a_group_is_published_with_one_put(open_shop: Opener, room: Room) -> None:
+    shop = open_shop()
+    code = """
+from postroom.celery import publish_group
+results = publish_group(note.s(str(n)) for n in range(250))
+print(len({result.id for result in results}))
+"""
+    assert shop.python(code) == "250"
+    assert room.engine.stats("shop").ready == 250
+    shop.worker(*pool("solo"), "--prefetch-multiplier", "64")
+    shop.until(lambda: len(shop.lines("note")) == 250)
+    assert shop.labels("note") == [str(n) for n in range(250)]
+
+
+def test_without_prefetch_no_more_is_claimed_than_there_are_hands(
+    open_shop: Opener, room: Room, tmp_path: Path
+) -> None:
+    shop = open_shop(worker_disable_prefetch=True)
+    go = tmp_path / "go"
+    shop.python(f"for n in range(6): until.delay({str(go)!r}, str(n))")
+    shop.worker(*pool("threads", 2))
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    stats = room.engine.stats("shop")
+    assert (stats.processing, stats.ready) == (2, 4)
+    go.touch()
+    shop.until(lambda: len(shop.lines("end")) == 6)
+
+
+# ---- death ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_killed_worker_gives_back_what_it_held(
+    open_shop: Opener, room: Room, tmp_path: Path, name: str
+) -> None:
+    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE}, worker_prefetch_multiplier=4)
+    go = tmp_path / "go"
+    shop.python(f"for n in range(4): until.delay({str(go)!r}, str(n))")
+    worker = shop.worker(*pool(name, 1))
+    shop.until(lambda: shop.lines("begin"))
+    engine = room.engine
+    started = lambda: [e for e in engine.find("shop", State.PROCESSING).entries if e.started_at]  # noqa: E731
+    shop.until(started, "the start was not reported")
+    assert engine.stats("shop").processing == 4
+    worker.kill()
+    killed = time.monotonic()
+    go.touch()
+    shop.worker(*pool(name, 1))
+    shop.until(lambda: len(shop.lines("end")) == 4)
+    # Not a figure: just that it was the lease that brought them back, and not some longer time.
+    assert time.monotonic() - killed < 10 * LEASE
+    stats = engine.stats("shop")
+    shop.until(lambda: engine.stats("shop").counters["acked"] == 4)
+    assert stats.dead == 0
+    assert len(shop.lines("begin", "0")) == 2
+    assert all(len(shop.lines("begin", str(n))) == 1 for n in (1, 2, 3))
+
+
+def test_a_long_task_keeps_its_lease(open_shop: Opener, room: Room) -> None:
+    """A solo worker whose only thread computes for three leases, in Python and without a pause."""
+    shop = open_shop(broker_transport_options={"visibility_timeout": 2})
+    shop.worker(*pool("solo"))
+    shop.python("spin.delay(6, 'long')")
+    shop.until(lambda: shop.lines("begin"))
+    shop.worker(*pool("solo"))
+    shop.until(lambda: shop.lines("end"))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 1)
+    assert len(shop.lines("begin")) == 1
+
+
+def test_an_early_ack_is_an_ack(open_shop: Opener, room: Room) -> None:
+    """A task that is acked before it runs does not run again when its worker is killed."""
+    shop = open_shop(broker_transport_options={"visibility_timeout": 2})
+    worker = shop.worker(*pool("threads"))
+    shop.python("early.delay('once', 30)")
+    shop.until(lambda: shop.lines("begin"))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 1)
+    worker.kill()
+    shop.worker(*pool("threads"))
+    shop.python("note.delay('after')")
+    shop.until(lambda: shop.lines("note"))
+    shop.until(lambda: room.engine.stats("shop").processing == 0)
+    assert len(shop.lines("begin")) == 1
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_warm_shutdown_finishes_what_runs_and_hands_back_the_rest(
+    open_shop: Opener, room: Room, tmp_path: Path, name: str
+) -> None:
+    shop = open_shop(worker_prefetch_multiplier=4)
+    go = tmp_path / "go"
+    shop.python(f"for n in range(4): until.delay({str(go)!r}, str(n))")
+    worker = shop.worker(*pool(name, 1))
+    shop.until(lambda: shop.lines("begin"))
+    worker.ask_to_stop()
+    shop.until(lambda: "Warm shutdown" in worker.log())
+    go.touch()
+    assert worker.wait() == 0
+    done = len(shop.lines("end"))
+    stats = room.engine.stats("shop")
+    assert (stats.counters["acked"], stats.processing, stats.ready) == (done, 0, 4 - done)
+    assert stats.counters["retried"] == 0
+    assert "Traceback" not in worker.log()
+
+
+# ---- an outage ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def durable_redis() -> Iterator[servers.Server]:
+    with servers.single({"appendonly": "yes", "appendfsync": "always"}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_redis_restarts_while_a_task_runs(durable_redis: servers.Server, tmp_path: Path, name: str) -> None:
+    options = {"visibility_timeout": LEASE}
+    go = tmp_path / "go"
+    with Shop(f"postroom+{durable_redis.url()}", tmp_path, broker_transport_options=options) as shop:
+        worker = shop.worker(*pool(name))
+        shop.python(f"until.delay({str(go)!r}, 'through')")
+        shop.until(lambda: shop.lines("begin"))
+        durable_redis.kill()
+        away = time.monotonic()
+        # The task ends while the store is away, for longer than the lease: its ack has to wait.
+        go.touch()
+        shop.until(lambda: shop.lines("end") and time.monotonic() - away > LEASE + 1)
+        durable_redis.start()
+        shop.python("note.delay('after')")
+        shop.until(lambda: shop.lines("note", "after"), "the worker does not consume any more")
+        with postroom.open(durable_redis.url()) as room:
+            shop.until(lambda: room.engine.stats("shop").counters["acked"] == 2, "a late ack was lost")
+            stats = room.engine.stats("shop")
+            assert (stats.processing, stats.counters["reclaimed"]) == (0, 0)
+        assert len(shop.lines("begin", "through")) == 1
+        assert worker.stop() == 0
