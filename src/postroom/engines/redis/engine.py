@@ -26,15 +26,16 @@ from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.inspection import inspect, server_time
 from postroom.engines.redis.names import Names
-from postroom.engines.redis.packing import SHOWN, entry_of, is_plain, policy_of, policy_parts, raw_id, utf8
+from postroom.engines.redis.packing import SHOWN, entry_of, is_plain, policy_parts, raw_id, utf8
 from postroom.engines.redis.records import RedisRecords
+from postroom.engines.redis.registry import Registry
+from postroom.engines.redis.topics import Topics
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
 from postroom.errors import Closed, EngineUnavailable, InvalidInput, Uncertain
 from postroom.findings import Finding
 from postroom.limits import (
     AUDIT,
     MAX_BODY,
-    TOPIC_LIMIT,
     check_after,
     check_batch,
     check_checkpoint,
@@ -43,9 +44,8 @@ from postroom.limits import (
     check_publish,
     check_span,
     cut_text,
-    topic_age,
 )
-from postroom.logs import Group, Log, TopicEntry, TopicPage
+from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     COUNTERS,
     Accepted,
@@ -94,6 +94,8 @@ class RedisEngine(Engine):
         self._closed = False
         self._lock = threading.Lock()
         self._names = Names(prefix)
+        self._registry = Registry(client, self._names)
+        self._topics = Topics(client, self._names)
         self._ringing = Ringing(client, self._names, self._now)
         self.records = RedisRecords(self._now, client, prefix)
         _engines.add(self)
@@ -109,10 +111,7 @@ class RedisEngine(Engine):
         count = self._run(scripts.DROP, queue, "1" if force else "0")
         if count is None:
             return 0
-        meta, registry = self._names.queue(queue)[0], self._names.registry
-        self._client.command("SREM", registry, queue, key=registry)
-        if self._client.command("EXISTS", meta, key=meta):  # made again meanwhile
-            self._register(queue)
+        self._registry.remove(queue)
         if count:
             event = {"event": "drop", "queue": queue, "count": count, "by": by}
             self.publish(AUDIT, [json.dumps(event).encode()])
@@ -120,28 +119,14 @@ class RedisEngine(Engine):
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         self._check_open()
-        if names is None:
-            registry = self._names.registry
-            names = sorted(name.decode() for name in self._client.command("SMEMBERS", registry, key=registry))
-        infos = (self._info(name) for name in names)
+        infos = map(self._registry.info, self._registry.names() if names is None else names)
         return [info for info in infos if info]
-
-    def _info(self, queue: str) -> QueueInfo | None:
-        """The queue, if it exists: its name may be known earlier and longer than that."""
-        try:
-            key = self._names.queue(queue)[0]
-        except InvalidInput:
-            return None
-        text, paused, reason = self._client.command("HMGET", key, "policy", "paused", "reason", key=key)
-        if text is None:
-            return None
-        return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())
 
     def _register(self, queue: str) -> None:
         """Have the queue listed: before it is made, and again after, in case it was dropped meanwhile."""
         check_name(queue)
         self._check_open()
-        self._client.command("SADD", self._names.registry, queue, key=self._names.registry)
+        self._registry.add(queue)
 
     def stats(self, queue: str) -> QueueStats:
         found = self._run(scripts.STATS, queue)
@@ -391,23 +376,13 @@ class RedisEngine(Engine):
 
     def publish(self, topic: str, entries: Sequence[bytes]) -> None:
         check_publish(topic, entries)
-        # What operators do to a full Redis makes it emptier, and is told all the same.
-        script = scripts.ANNOUNCE if topic == AUDIT else scripts.PUBLISH
-        args: list[calls.Argument] = [self._now(), TOPIC_LIMIT, topic_age(topic), *entries]
-        if entries:
-            self._client.run(script, self._names.topic(topic), args)
+        self._topics.publish(topic, entries, self._now())
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")
         check_limit(limit)
-        cursor = calls.stream_cursor(after)
         self._check_open()
-        reply = self._client.run(scripts.READ, self._names.topic(topic)[:2], (cursor, limit))
-        if reply is None:
-            return TopicPage([], after or "0")
-        behind, missed, found = reply
-        entries = [TopicEntry(calls.entry_number(id), int(at), data) for id, (_, at, _, data) in found]
-        return TopicPage(entries, str(behind + len(entries)), missed)
+        return self._topics.read(topic, after, limit)
 
     # --- opening, closing, forking ----------------------------------------------------------
 

@@ -23,6 +23,7 @@ from postroom.engines.spool.gate import Gate
 from postroom.engines.spool.inspection import inspect
 from postroom.engines.spool.line import Line, Side, Switch, quietly
 from postroom.engines.spool.mover import Mover
+from postroom.engines.spool.only_in_redis import OnlyInRedis
 from postroom.engines.spool.receipts import Split, bare, bare_settlement, marked, with_waiter
 from postroom.engines.spool.records import SpoolRecords
 from postroom.engines.spool.waiting import SpoolWaiter
@@ -31,21 +32,15 @@ from postroom.engines.steps.engine import wall_clock
 from postroom.errors import Conflict, EngineUnavailable
 from postroom.findings import Finding
 from postroom.limits import MAX_BODY
-from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     Accepted,
     Claimed,
-    Entry,
     Memory,
-    Move,
-    Moved,
     NewMessage,
     Outcome,
-    Page,
     QueueStats,
     Receipt,
     Settlement,
-    State,
     Swept,
     Turned,
     Verb,
@@ -61,7 +56,7 @@ T = TypeVar("T")
 _ANY_SIZE = 2**30
 
 
-class SpoolEngine(Engine):
+class SpoolEngine(OnlyInRedis):
     capabilities = Capabilities(durable=True, shared=True, blocking=True)
 
     def __init__(
@@ -360,33 +355,7 @@ class SpoolEngine(Engine):
         self.spool.ring(names)
         quietly(lambda: self._ask(lambda primary: primary.ring(names)))
 
-    # --- looking and operating: about what is in Redis ---------------------------------------
-
-    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
-        return self._ask(lambda primary: primary.get(queue, ids))
-
-    def find(
-        self,
-        queue: str,
-        state: State,
-        *,
-        cursor: str | None = None,
-        limit: int = 100,
-        group: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Page:
-        return self._ask(
-            lambda primary: primary.find(
-                queue, state, cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
-            )
-        )
-
-    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
-        return self._ask(lambda primary: primary.groups(queue, after=after, limit=limit))
-
-    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
-        self.check_moves(moves)
-        return self._ask(lambda primary: primary.move(queue, moves))
+    # --- operating --------------------------------------------------------------------------
 
     def pause(self, queue: str, reason: str = "") -> None:
         self._ask(lambda primary: primary.pause(queue, reason))
@@ -405,16 +374,7 @@ class SpoolEngine(Engine):
         count = self._line.ask_long(lambda primary: primary.purge(queue))
         return count + self.spool.purge(queue)
 
-    # --- history, topics --------------------------------------------------------------------
-
-    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
-        return self._ask(lambda primary: primary.log(queue, after=after, limit=limit))
-
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        self._ask(lambda primary: primary.publish(topic, entries))
-
-    def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
-        return self._ask(lambda primary: primary.read(topic, after=after, limit=limit))
+    # --- the engine itself ------------------------------------------------------------------
 
     def now(self) -> int:
         try:

@@ -1,0 +1,44 @@
+"""Which queues there are: a set of names that lives in another slot than the queues themselves.
+
+So it cannot be changed in one step with a queue. A name is listed before its queue is made and again after,
+and a name without a queue means nothing.
+"""
+
+from __future__ import annotations
+
+from postroom.engine import QueueInfo
+from postroom.engines.redis.client import Client
+from postroom.engines.redis.names import Names
+from postroom.engines.redis.packing import policy_of
+from postroom.errors import InvalidInput
+
+
+class Registry:
+    def __init__(self, client: Client, names: Names) -> None:
+        self._client = client
+        self._names = names
+        self._key = names.registry
+
+    def names(self) -> list[str]:
+        return sorted(name.decode() for name in self._client.command("SMEMBERS", self._key, key=self._key))
+
+    def add(self, queue: str) -> None:
+        self._client.command("SADD", self._key, queue, key=self._key)
+
+    def remove(self, queue: str) -> None:
+        """Of a queue that was dropped; one that was made again meanwhile stays listed."""
+        self._client.command("SREM", self._key, queue, key=self._key)
+        meta = self._names.queue(queue)[0]
+        if self._client.command("EXISTS", meta, key=meta):
+            self.add(queue)
+
+    def info(self, queue: str) -> QueueInfo | None:
+        """The queue, if it exists: its name may be known earlier and longer than that."""
+        try:
+            key = self._names.queue(queue)[0]
+        except InvalidInput:
+            return None
+        text, paused, reason = self._client.command("HMGET", key, "policy", "paused", "reason", key=key)
+        if text is None:
+            return None
+        return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())
