@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from postroom.engines.redis.faults import NotSent
+from postroom.engines.redis.faults import NoReply, NotSent
 from postroom.engines.redis.pool import Connection, Link, Pool
 from postroom.engines.redis.urls import Node, Settings, Tls
 from postroom.errors import ConfigError
@@ -144,6 +144,9 @@ class Server:
             return self._ask(pool, packed, block, answers)
         except NotSent:  # the other side went away at the very moment of sending
             return self._ask(pool, packed, block, answers)
+        except NoReply:
+            self.drop()  # a connection that carries nothing is seldom the only one
+            raise
 
     @staticmethod
     def _ask(pool: Pool, packed: bytes, block: float | None, answers: int) -> Any:
