@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import postroom
@@ -33,7 +33,15 @@ _LOOK = 0.02
 class Fighter:
     """One process: what it is, what it wrote down, and what was done to it."""
 
-    def __init__(self, folder: Path, url: str, role: str, number: int, argument: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        role: str,
+        number: int,
+        argument: int,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.role = role
         self.name = f"{role}-{number}"
         self.ledger = folder / f"{self.name}.ledger"
@@ -47,7 +55,8 @@ class Fighter:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.chaos.{role}", url, str(self.ledger), str(argument)],
-                cwd=REPO, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=REPO, env={**os.environ, **(environ or {})},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     @property
@@ -102,14 +111,19 @@ class Battle:
         workers: int = 5,
         url: str = "",
         policy: Policy = POLICY,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """About the store at this URL; without one, about a SQLite file in the folder."""
+        """About the store at this URL; without one, about a SQLite file in the folder.
+
+        `environ` is added to the environment of those who fight, and not to that of who looks on.
+        """
         self.folder = folder
         self.store = folder / "store.db"
         self.url = url or url_of(self.store, busy_timeout="1m")
         # Shorter than some stops: who waits for a stopped process hears EngineBusy.
         self._fighters_url = url or url_of(self.store, busy_timeout="2s")
         self._policy = policy
+        self._environ = environ or {}
         self.chance = random.Random(seed)
         self.fighters: list[Fighter] = []
         self.kills = {"worker": 0, "producer": 0, "checkpointer": 0, "poison": 0}
@@ -144,7 +158,8 @@ class Battle:
 
     def _enlist(self, role: str) -> None:
         argument = self.chance.randrange(2, 5) if role == "worker" else self.chance.randrange(2**31)
-        self.fighters.append(Fighter(self.folder, self._fighters_url, role, len(self.fighters), argument))
+        number = len(self.fighters)
+        self.fighters.append(Fighter(self.folder, self._fighters_url, role, number, argument, self._environ))
 
     # ---- violence ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ A worker writes:
     lost id token           the engine refused a heartbeat: somebody else has it, or will
     retried id token how    the engine took it back for another attempt, if `how` is ok
     returned id token how   the engine took it back unworked (a release), if `how` is ok
+    unstarted id token      the engine refused the start of the work: it is, or will be, somebody else's
     wrong id                the body is not what was put
     slow - since            a call to the store, or a moment's sleep, has taken a good part of a lease
     poison id token         this message kills its worker now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ QUEUES = ("letters", "parcels")
 POLICY = Policy(lease=LEASE, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=400)
 #: A poisonous message kills its workers until it has used up this many attempts.
 POISON_ATTEMPTS = 2
-#: Producers share these, so that some puts meet a message which is there already.
+#: Producers share these, so that some puts meet a message which is there already; so many of all have one.
 KEYS = 40
+KEYED = float(os.environ.get("BATTLE_KEYED", "0.1"))
 
 #: Bodies above a kilobyte are kept in a table of their own.
 _LARGE = 3_000

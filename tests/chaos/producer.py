@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import postroom
-from postroom.errors import EngineBusy, EngineUnavailable, QueueFull
+from postroom.errors import EngineBusy, EngineUnavailable, PartialPut, QueueFull, Uncertain
 from postroom.ids import new_id
 from postroom.model import NewMessage, Put
 from postroom.queue import Queue
 from tests.chaos.ledger import Ledger
-from tests.chaos.load import KEYS, QUEUES, body_of
+from tests.chaos.load import KEYED, KEYS, QUEUES, body_of
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Producer:
         options: dict[str, Any] = {"id": id, "priority": chance.choice(["low", "normal", "normal", "high"])}
         if chance.random() < 0.15:
             options["delay"] = chance.uniform(0.05, 2.0)
-        if chance.random() < 0.1:
+        if chance.random() < KEYED:
             options["unique_key"] = f"key-{chance.randrange(KEYS)}"
         return queue.message(body_of(id, chance), **options)
 
@@ -84,7 +84,7 @@ class Producer:
                 return call()
             except EngineBusy:  # then it has changed nothing
                 self._ledger.note_all(("busy", message.id) for message in messages)
-            except EngineUnavailable:
+            except (EngineUnavailable, Uncertain, PartialPut):
                 self._ledger.note_all(("unsure", message.id) for message in messages)
                 time.sleep(_AWAY)
 

@@ -153,6 +153,32 @@ def test_a_store_may_forget_its_last_answers(lines: list[str], outage: Outage, c
     assert list(verdict.causes) == ([cause] if cause else [])
 
 
+@pytest.mark.parametrize(
+    ("lines", "causes"),
+    [
+        ([*PUT, *CLAIMED, *DONE, *AGAIN], ["owed"]),
+        ([*PUT, CLAIMED[0], "v 1.2 unstarted a1 t1", *AGAIN], []),
+        ([*PUT, CLAIMED[0], "v 1.2 unstarted a1 t1", *(line.replace("5.", "2.") for line in AGAIN)], []),
+    ],
+)
+def test_a_process_may_answer_for_a_store_that_is_away(lines: list[str], causes: list[str]) -> None:
+    verdict = verdict_on(lines, {}, outages=(Outage(1.0, 1.5, owes=1.0),))
+    assert verdict.wrong == []
+    assert [cause for cause, count in verdict.causes.items() if count] == causes
+    assert verdict_on(lines, {}, outages=(Outage(1.0, 1.5),)).wrong or "unstarted" in lines[3]
+    assert verdict_on([*PUT, *CLAIMED, *DONE, *AGAIN], {}, outages=(Outage(3.0, 3.5, owes=1.0),)).wrong
+
+
+def test_a_spool_counts_its_deliveries_for_itself() -> None:
+    here = [line.replace("t1", "spool:t1") for line in CLAIMED]
+    failed = ["v 1.3 failed a1 spool:t1", "v 1.4 retried a1 spool:t1 ok"]
+    assert verdict_on([*PUT, *here, *failed, *FORGOTTEN_NUMBER], {}).wrong == []
+    done = [line.replace("t1", "spool:t1") for line in DONE]
+    owing = (Outage(1.0, 1.5, owes=1.0),)
+    taken = verdict_on([*PUT, *here, *done, *FORGOTTEN_NUMBER], {}, outages=owing)
+    assert "after the ack of v was taken" in taken.wrong[0], "the ack of a spool is no promise but a fact"
+
+
 @pytest.mark.parametrize("outage", [Outage(1.5, 1.6), Outage(4.0, 4.1, forgets=1.0)])
 def test_but_not_earlier_ones(outage: Outage) -> None:
     assert "LOST" in verdict_on(PUT, {}, outages=(outage,)).wrong[0]

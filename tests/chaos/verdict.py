@@ -31,11 +31,15 @@ class Fate(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """The store was away for so long, and may have forgotten what it answered in the seconds before."""
+    """The store was away for so long, and may have forgotten what it answered in the seconds before.
+
+    `owes`: each process answered for it meanwhile, and has told it everything so many seconds after.
+    """
 
     began: float
     over: float
     forgets: float = 0.0
+    owes: float | None = None
 
     def may_have_forgotten(self, since: float, until: float) -> bool:
         """Whether that concerns an answer which came in this time."""
@@ -56,19 +60,30 @@ class Known(NamedTuple):
     def forgotten(self, since: float, until: float) -> bool:
         return any(outage.may_have_forgotten(since, until) for outage in self.outages)
 
+    def owed(self, delivery: Delivery) -> bool:
+        """Whether its answer was that of a process which stood in for the store."""
+        return delivery.side == "" and any(
+            outage.began - _BLUR <= delivery.answered <= outage.over + outage.owes
+            for outage in self.outages
+            if outage.owes is not None
+        )
+
 
 @dataclass
 class Delivery:
     """One delivery of one message, as its holder wrote it down."""
 
     by: str
+    #: Who gave it out: "" is the store, "spool" the one that stands in for it; each counts for itself.
+    side: str
     number: int
     #: The moment before the claim was sent, and the one after it came back.
     asked: float
     claimed: float
     began: float | None = None
     ended: float | None = None
-    #: How the engine answered when it was settled: acked, late, retried, returned; "" if it never was.
+    #: How the engine answered when it was settled: acked, late, retried, returned, or unstarted when it
+    #: refused the start of the work; "" if it never did.
     answer: str = ""
     answered: float = 0.0
     #: What it may have become by a call that got no answer: acked, retried, returned.
@@ -89,6 +104,8 @@ class Story:
     batch: str = ""
     keyed: bool = False
     puts: list[str] = field(default_factory=list)
+    #: When its put was called, and when that returned.
+    asked: float = 0.0
     accepted: float = 0.0
     #: Whether a put got no answer, so that a later one may have found the message there.
     unsure: bool = False
@@ -96,8 +113,9 @@ class Story:
 
     def in_order(self, by_time: bool) -> list[Delivery]:
         """As the engine has numbered them; one that may forget may give a number twice."""
-        key = "claimed" if by_time else "number"
-        return sorted(self.deliveries.values(), key=attrgetter(key))
+        deliveries = list(self.deliveries.values())
+        by_time = by_time or len({delivery.side for delivery in deliveries}) > 1
+        return sorted(deliveries, key=attrgetter("claimed" if by_time else "number"))
 
     @property
     def worked_on(self) -> bool:
@@ -186,6 +204,7 @@ def _tell_put(line: Line, story: Story, verdict: Verdict) -> None:
     story.puts.append("accepted" if found else line.word)
     if story.puts[-1] == "accepted":
         story.accepted = line.at
+        story.asked = line.at - float(line.rest[0]) if line.rest else line.at
     if line.word == "accepted":
         verdict.put_spans[story.batch] = float(line.rest[0])
 
@@ -195,7 +214,8 @@ def _tell_delivery(line: Line, story: Story, verdict: Verdict) -> None:
     if line.word == "claimed":
         if token in story.deliveries:
             verdict.wrong.append(f"{line.id}: two deliveries under one token")
-        story.deliveries[token] = Delivery(line.by, int(rest[0]), float(rest[1]), line.at)
+        side = token.rpartition(":")[0]
+        story.deliveries[token] = Delivery(line.by, side, int(rest[0]), float(rest[1]), line.at)
         return
     delivery = story.deliveries[token]
     match line.word:
@@ -207,7 +227,7 @@ def _tell_delivery(line: Line, story: Story, verdict: Verdict) -> None:
             delivery.ended = line.at
         case "unheard":
             delivery.unheard = rest[0]
-        case "acked" | "late":
+        case "acked" | "late" | "unstarted":
             delivery.answer, delivery.answered = line.word, line.at
         case "retried" | "returned":
             delivery.answer = line.word if rest[0] == "ok" else "late"
@@ -223,7 +243,7 @@ def _judge_put(id: str, story: Story, dead: bool, known: Known, verdict: Verdict
         verdict.wrong.append(f"{id}: nobody put it")
     if len(story.puts) > 1 or "repeated" in story.puts:
         verdict.wrong.append(f"{id}: a put that had changed nothing had: {story.puts}")
-    elif story.puts == ["accepted"] and not (ended or dead) and known.forgotten(*[story.accepted] * 2):
+    elif story.puts == ["accepted"] and not (ended or dead) and known.forgotten(story.asked, story.accepted):
         verdict.counts["lost, forgotten"] += 1
     elif story.puts == ["accepted"] and not (ended or dead):
         verdict.wrong.append(f"{id}: LOST: it was accepted, and never worked on to the end")
@@ -248,14 +268,17 @@ def _judge_batches(stories: Mapping[str, Story], verdict: Verdict) -> None:
 
 def _judge_deliveries(id: str, story: Story, dead: bool, known: Known, verdict: Verdict) -> None:
     deliveries = story.in_order(known.forgetful)
-    numbers = [each.number for each in deliveries if not known.forgotten(each.asked, each.claimed)]
+    numbers = [
+        (each.side, each.number) for each in deliveries if not known.forgotten(each.asked, each.claimed)
+    ]
     if len(set(numbers)) < len(numbers):
         verdict.wrong.append(f"{id}: two deliveries have one number: {numbers}")
     for delivery in deliveries:
         if delivery.began is not None and delivery.began < story.due - _BLUR:
             verdict.wrong.append(f"{id}: begun {story.due - delivery.began:.3f} s before it was due")
     for delivery in deliveries[:-1]:
-        if delivery.answer == "acked" and not known.forgotten(*[delivery.answered] * 2):
+        kept = not (known.forgotten(*[delivery.answered] * 2) or known.owed(delivery))
+        if delivery.answer == "acked" and kept:
             verdict.wrong.append(f"{id}: given out again after the ack of {delivery.by} was taken")
     for earlier, later in itertools.pairwise(deliveries):
         _judge_again(id, earlier, later, known, verdict)
@@ -271,7 +294,10 @@ def _judge_again(id: str, earlier: Delivery, later: Delivery, known: Known, verd
     if known.forgotten(earlier.asked, earlier.answered or earlier.claimed):
         verdict.causes["forgotten"] += earlier.began is not None
         return
-    if later.number == earlier.number + 1 and later.claimed < earlier.asked + known.lease - _BLUR:
+    if known.owed(earlier) and earlier.answer in ("acked", "unstarted"):
+        verdict.causes["owed"] += earlier.began is not None
+        return
+    if _is_next(earlier, later) and later.claimed < earlier.asked + known.lease - _BLUR:
         verdict.wrong.append(
             f"{id}: taken from {earlier.by} {later.claimed - earlier.asked:.3f} s after its claim"
         )
@@ -287,6 +313,10 @@ def _judge_again(id: str, earlier: Delivery, later: Delivery, known: Known, verd
     if cause == "unexplained":
         harmless = f"{earlier.by} was neither killed nor stopped"
         verdict.wrong.append(f"{id}: begun again, and {harmless}: {earlier} {later}")
+
+
+def _is_next(earlier: Delivery, later: Delivery) -> bool:
+    return earlier.side == later.side and later.number == earlier.number + 1
 
 
 def _cause(earlier: Delivery, later: Delivery, fate: Fate) -> str:

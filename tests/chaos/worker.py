@@ -77,6 +77,11 @@ class Witness:
             ("claimed", leased.message.id, leased.token, leased.deliveries, asked)
             for leased in turned.claimed.deliveries
         )
+        notes += (
+            ("unstarted", receipt.id, receipt.token)
+            for receipt, outcome in zip(starts, turned.started, strict=True)
+            if outcome is Outcome.LOST
+        )
         if notes:
             self._ledger.note_all(notes)
         return turned

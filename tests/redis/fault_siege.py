@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from postroom.queue import Queue
 from tests.chaos.battle import Battle
 from tests.chaos.load import QUEUES, Work, body_with
 from tests.chaos.verdict import Outage, Verdict, judge
+from tests.redis.servers import Server
 
 #: Longer than the battle's: whoever lives has a third of it to say so once the store is back (seconds).
 LEASE = 4.0
@@ -50,13 +51,22 @@ class Result(NamedTuple):
 class Siege(Battle):
     """Two producers and three workers on the store at this URL."""
 
-    def __init__(self, folder: Path, url: str, *, lease: float = LEASE, remember: str = "1m") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *,
+        lease: float = LEASE,
+        remember: str = "1m",
+        capacity: int = 100,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         """`remember`: for how long an id is known, so that a put without an answer can be repeated."""
         policy = Policy(
-            lease=lease, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=100,
+            lease=lease, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=capacity,
             dedupe_window=remember,
         )  # fmt: skip
-        super().__init__(folder, 1, producers=2, workers=3, url=url, policy=policy)
+        super().__init__(folder, 1, producers=2, workers=3, url=url, policy=policy, environ=environ)
         self.outages: list[Outage] = []
         self._lease = lease
 
@@ -80,6 +90,10 @@ class Siege(Battle):
     def until_begun(self, ids: list[str]) -> None:
         """Let them work until all these are in somebody's hands."""
         self._wait_slowly(lambda: set(ids) <= {line.id for line in self.lines() if line.word == "begin"})
+
+    def until_waiting(self, server: Server) -> None:
+        """Let them work until a put waits there for a replica."""
+        self._wait_slowly(lambda: b" cmd=wait " in server.ask("CLIENT", "LIST"))
 
     def _acked(self) -> int:
         return sum(path.read_bytes().count(b" acked ") for path in self.folder.glob("worker-*.ledger"))

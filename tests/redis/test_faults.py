@@ -189,6 +189,28 @@ def test_a_primary_of_a_cluster_is_killed(tmp_path: Path) -> None:
         check(siege, siege.result("Cluster primary killed"))
 
 
+def test_what_a_replica_has_confirmed_survives_its_primary(tmp_path: Path) -> None:
+    """A replica that is behind has not got what came meanwhile: no put of that has returned."""
+    with servers.cluster() as setup:
+        siege = Siege(tmp_path, setup.url(durability="replicated", replication_timeout="10s"))
+        primary = setup.owner(KEY)
+        replica = setup.replica_of(primary)
+        with siege.fighting():
+            siege.until_acked(BEFORE)
+            with siege.outage(forgets=5.0):
+                replica.ask("CONFIG", "SET", "masterauth", "wrong")
+                primary.ask("CLIENT", "KILL", "TYPE", "replica")  # and it does not come back
+                siege.until_waiting(primary)
+                primary.kill()
+                until(lambda: replica.ask("ROLE")[0] == b"master", "no failover", patience=60)
+                primary.restart()  # as the replica of the other, which has nobody else to confirm a put
+            siege.until_acked(AFTER)
+            siege.drain()
+        result = siege.result("Cluster primary killed, replica behind, durability replicated")
+        check(siege, result)
+    assert result.verdict.counts["lost, forgotten"] == 0
+
+
 def test_a_slot_moves_under_load(tmp_path: Path) -> None:
     """A queue that is between two nodes answers nobody, and loses nothing."""
     with servers.cluster() as setup:

@@ -134,10 +134,24 @@ class Mover:
         return moved
 
     def _move_page(self, primary: Engine, info: QueueInfo, entries: list[Entry]) -> int:
+        """In one call if there is room for all; else in smaller ones, until there is none for one.
+
+        Those who put one by one would otherwise never leave room for many at once.
+        """
         entries = self._parked(info.name, [entry for entry in entries if entry.id not in self._refused])
-        if not entries:
-            return 0
         pairs = [(entry, message) for entry in entries if (message := self._restored(entry, info))]
+        moved, size = 0, len(pairs)
+        while moved < len(pairs):
+            try:
+                self._move_pairs(primary, info, pairs[moved : moved + size])
+                moved += size
+            except QueueFull:
+                if size == 1:
+                    raise
+                size //= 2
+        return min(moved, len(pairs))
+
+    def _move_pairs(self, primary: Engine, info: QueueInfo, pairs: list[tuple[Entry, NewMessage]]) -> None:
         try:
             with _there():
                 primary.put(info.name, [message for _, message in pairs])
@@ -146,7 +160,6 @@ class Mover:
             done = [entry for entry, message in pairs if self._put_alone(primary, info, message)]
         removal = Action.DISCARD if done and done[0].state is State.DEAD else Action.CANCEL
         self._spool.move(info.name, [Move(id=entry.id, action=removal) for entry in done])
-        return len(done)
 
     def _parked(self, queue: str, entries: list[Entry]) -> list[Entry]:
         """Those of them that nobody here can claim any more."""
