@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,10 +17,12 @@ from postroom.engine import ClaimRequest, Waiter
 from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
+from postroom.engines.redis.routes import Route
+from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
 from tests.redis import servers
 
-RING, QUIET = 5.0, 0.1
+RING, QUIET = 30.0, 0.1
 
 Maker = Callable[[], RedisEngine]
 
@@ -180,6 +184,57 @@ def test_whoever_lost_its_connection_hears_again(make: Maker, server: servers.Se
     while heard != {"q", "news"} and time.monotonic() < until:
         heard |= waiter.wait(0.5)
     assert heard == {"q", "news"}
+
+
+def test_a_reader_whose_connections_are_cut_reads_every_entry_once_and_in_order(
+    make: Maker, server: servers.Server
+) -> None:
+    reader = RedisEngine(Client(urls.read(urlsplit(server.url(client_name="reader")))), "test")
+    publisher, read = make(), list[bytes]()
+    expected = [b"%d" % number for number in range(300)]
+    cursor = reader.read("news").cursor
+    with reader.waiter((), ("news",)) as waiter:
+        waiter.arm()
+        end = time.monotonic() + RING
+        for entry in expected:
+            publisher.publish("news", [entry])
+        cut(server, b"name=reader")
+        while len(read) < len(expected) and time.monotonic() < end:
+            waiter.wait(1.0)
+            with contextlib.suppress(EngineUnavailable):
+                page = reader.read("news", after=cursor, limit=7)
+                cursor, missed = page.cursor, page.missed
+                read += [entry.data for entry in page.entries]
+                assert missed == 0
+                cut(server, b"name=reader")
+                waiter.ring()
+    reader.close()
+    assert read == expected
+
+
+def cut(server: servers.Server, mark: bytes) -> None:
+    """End all connections of one who is marked so."""
+    for line in server.ask("CLIENT", "LIST").splitlines():
+        if mark in line:
+            server.ask("CLIENT", "KILL", "ID", line.split()[0].removeprefix(b"id="))
+
+
+def test_a_turn_is_one_round_trip(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, calls = make(), list[object]()
+    engine.put("q", [NewMessage() for _ in range(30)])
+    request = ClaimRequest(n=10, start=0)
+    first = engine.claim("q", request).deliveries
+    asked = Client._translated
+
+    def counted(client: Client, ask: Callable[[Route], Any]) -> Any:
+        calls.append(ask)
+        return asked(client, ask)
+
+    monkeypatch.setattr(Client, "_translated", counted)
+    receipts = [each.receipt for each in first]
+    turned = engine.turn("q", [Settlement(receipt) for receipt in receipts[:5]], receipts[5:], request)
+    assert (len(turned.settled), len(turned.started), len(turned.claimed.deliveries)) == (5, 5, 10)
+    assert len(calls) == 1
 
 
 def test_closing_ends_the_threads_that_listen(make: Maker, server: servers.Server) -> None:
