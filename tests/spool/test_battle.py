@@ -20,7 +20,7 @@ LOAD = int(os.environ.get("FAULT_LOAD", "1"))
 pytestmark = pytest.mark.timeout(120 * LOAD)
 
 #: Some load before, during and after an outage (messages).
-BEFORE, MEANWHILE, AFTER = 100, 60, 60
+BEFORE, MEANWHILE, AFTER = 100 * LOAD, 60 * LOAD, 60 * LOAD
 
 
 def test_redis_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -29,10 +29,10 @@ def test_redis_comes_back_from_its_file(tmp_path: Path) -> None:
         siege = SpoolSiege(tmp_path, server.url())
         with siege.fighting():
             for _ in range(LOAD):
-                siege.until_acked(BEFORE)
+                siege.until_acked(BEFORE // LOAD)
                 server.kill()
                 with siege.away():
-                    siege.until_worked_here(MEANWHILE)
+                    siege.until_worked_here(MEANWHILE // LOAD)
                     server.restart()
             siege.until_acked(AFTER)
             siege.drain()
