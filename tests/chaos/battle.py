@@ -6,6 +6,7 @@ The one who kills looks at nothing but the ledgers, the sizes of files and the k
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -20,7 +21,6 @@ from postroom.errors import EngineUnavailable, QueueFull
 from postroom.ids import new_id
 from postroom.model import QueueStats, State
 from postroom.policy import Policy
-from postroom.queue import Queue
 from tests.chaos.ledger import Ledger, Line, read
 from tests.chaos.load import LEASE, POISON_ATTEMPTS, POLICY, QUEUES, Work, body_with
 from tests.chaos.outside import PATIENCE, REPO, url_of
@@ -241,7 +241,9 @@ class Battle:
         id = new_id()
         self._ledger.note("intend", id, id, time.monotonic(), "-")
         with postroom.open(self.url) as room:
-            self.wait_for(lambda: _slipped_in(room.queue(QUEUES[0]), id))
+            body, put = body_with(id, Work(0.0, poison=True)), room.queue(QUEUES[0]).put
+            poison = functools.partial(put, body, id=id, max_attempts=POISON_ATTEMPTS, priority="high")
+            self.wait_for(lambda: slipped_in(poison))
         self._ledger.note("accepted", id, 0)
 
     # ---- peace ------------------------------------------------------------------------------------
@@ -305,10 +307,10 @@ def holder_of(path: Path) -> int | None:
     return None
 
 
-def _slipped_in(queue: Queue, id: str) -> bool:
-    """Whether the poison is in the queue: while that is full, or the store busy, it has to come again."""
+def slipped_in(put: Callable[[], object]) -> bool:
+    """Whether a message is in its queue: while that is full, or the store busy, it has to come again."""
     try:
-        queue.put(body_with(id, Work(0.0, poison=True)), id=id, max_attempts=POISON_ATTEMPTS, priority="high")
+        put()
     except (QueueFull, EngineUnavailable):
         return False
     return True

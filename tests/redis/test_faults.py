@@ -197,10 +197,11 @@ def test_what_a_replica_has_confirmed_survives_its_primary(tmp_path: Path) -> No
         replica = setup.replica_of(primary)
         with siege.fighting():
             siege.until_acked(BEFORE)
-            with siege.outage(forgets=5.0):
-                replica.ask("CONFIG", "SET", "masterauth", "wrong")
-                primary.ask("CLIENT", "KILL", "TYPE", "replica")  # and it does not come back
-                siege.until_waiting(primary)
+            cut_off = time.monotonic()
+            replica.ask("CONFIG", "SET", "masterauth", "wrong")
+            primary.ask("CLIENT", "KILL", "TYPE", "replica")  # and it does not come back
+            siege.until_waiting(primary)
+            with siege.outage(forgets=time.monotonic() - cut_off + BEHIND):
                 primary.kill()
                 until(lambda: replica.ask("ROLE")[0] == b"master", "no failover", patience=60)
                 primary.restart()  # as the replica of the other, which has nobody else to confirm a put
