@@ -38,6 +38,7 @@ DRAIN = Script.of("drain", "#!lua flags=allow-oom\nreturn redis.call('DEL', KEYS
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
+    """Less than it would take without the bound that is tested; far more than it takes."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds
@@ -172,7 +173,7 @@ def test_all_connections_in_use(server: servers.Server, open_client: Opener) -> 
     client = open_client(server.url(max_connections=1, socket_timeout="200ms"))
     pool = client._route._server._calls  # type: ignore[attr-defined]
     link = pool.take()
-    with within(1), pytest.raises(EngineBusy, match="max_connections"):
+    with within(4), pytest.raises(EngineBusy, match="max_connections"):
         client.command("PING")
     pool.give_back(link)
     assert client.command("PING") == b"PONG"
@@ -206,7 +207,7 @@ def test_a_restarted_server_is_found_again(open_client: Opener) -> None:
         client = open_client(server.url())
         client.command("PING")
         server.kill()
-        with within(1), pytest.raises(EngineUnavailable, match="refused") as caught:
+        with within(30), pytest.raises(EngineUnavailable, match="refused") as caught:
             client.run(COUNT, [b"n"], [1])
         assert not is_uncertain(caught.value)
         server.restart()
@@ -218,7 +219,7 @@ def test_a_lost_answer_is_not_repeated_and_said_to_be_uncertain(open_client: Ope
         client = open_client(server.url(socket_timeout="300ms"))
         client.run(COUNT, [b"n"], [1])
         server.freeze()
-        with within(1), pytest.raises(EngineUnavailable, match="not known") as caught:
+        with within(4), pytest.raises(EngineUnavailable, match="not known") as caught:
             client.run(COUNT, [b"n"], [1])
         assert is_uncertain(caught.value)
         server.thaw()
@@ -235,7 +236,7 @@ def test_a_long_rest_is_followed_by_a_check(open_client: Opener) -> None:
         rested = time.monotonic() + 0.002
         server.freeze()
         servers.until(lambda: time.monotonic() > rested, "time stands still")
-        with within(2), pytest.raises(EngineUnavailable) as caught:
+        with within(6), pytest.raises(EngineUnavailable) as caught:
             client.run(COUNT, [b"n"], [1])
         assert not is_uncertain(caught.value)  # the check failed, so the script was never sent
         server.thaw()
@@ -260,10 +261,10 @@ def test_blocking_gives_what_comes_or_none(server: servers.Server, open_client: 
 def test_calls_do_not_wait_for_those_who_block(server: servers.Server, open_client: Opener) -> None:
     client = open_client(server.url(max_connections=1))
     got: list[object] = []
-    thread = threading.Thread(target=lambda: got.append(client.block("BLPOP", "list", 5, timeout=5)))
+    thread = threading.Thread(target=lambda: got.append(client.block("BLPOP", "list", 60, timeout=60)))
     thread.start()
     servers.until(lambda: b"blocked_clients:1" in server.ask("INFO", "clients"), "it does not block")
-    with within(1):
+    with within(30):
         client.command("RPUSH", "list", "a")
         thread.join()
     assert got == [[b"list", b"a"]]
@@ -284,7 +285,7 @@ def test_blocking_ends_with_the_server_and_with_the_client(how: str, open_client
         thread = threading.Thread(target=block)
         thread.start()
         servers.until(lambda: b"blocked_clients:1" in server.ask("INFO", "clients"), "it does not block")
-        with within(2):
+        with within(30):
             (server.kill if how == "kill" else client.close)()
             thread.join()
     assert [type(error) for error in raised] == [EngineUnavailable if how == "kill" else Closed]
@@ -295,7 +296,7 @@ def test_blocking_on_a_silent_server_ends_a_little_later(open_client: Opener) ->
         client = open_client(server.url())
         client.block("BLPOP", "list", 0.01, timeout=0.01)
         server.freeze()
-        with within(2.5), pytest.raises(EngineUnavailable):
+        with within(30), pytest.raises(EngineUnavailable):
             client.block("BLPOP", "list", 0.2, timeout=0.2)
 
 
@@ -328,7 +329,7 @@ def opening(url: str) -> PostroomError:
     """The error that opening this URL ends with."""
     client = Client(urls.read(urlsplit(url)))
     try:
-        with within(5), pytest.raises(PostroomError) as caught:
+        with within(30), pytest.raises(PostroomError) as caught:
             client.check()
     finally:
         client.close()
@@ -353,9 +354,9 @@ def test_somebody_who_accepts_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         began = time.monotonic()
-        error = opening(f"redis://127.0.0.1:{port}?socket_connect_timeout=300ms&socket_timeout=10s")
+        error = opening(f"redis://127.0.0.1:{port}?socket_connect_timeout=300ms&socket_timeout=50s")
     assert type(error) is EngineUnavailable
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 30
 
 
 def test_a_wrong_password_or_none() -> None:

@@ -120,7 +120,8 @@ def sqlite(folder: Path, name: str = "spool.db") -> SqliteEngine:
 
 
 def spool_on(remote: Remote, spool: Engine | None = None, **options: Any) -> SpoolEngine:
-    options = {"timeout": 1_000, "uncertain": is_uncertain, **options}
+    # Long: a busy machine is no outage. Who lets the primary hang says how long is too long.
+    options = {"timeout": 30_000, "uncertain": is_uncertain, **options}
     return SpoolEngine(remote.connect, spool or MemoryEngine(), **options)
 
 

@@ -14,7 +14,18 @@ from postroom.engines.spool import SpoolEngine, Switch, debts
 from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull
 from postroom.model import Memory, NewMessage, Outcome, Settlement, State, Verb
 from postroom.policy import Policy
-from tests.spool.stage import Remote, await_away, await_moved, claim, eventually, ids, left, opened, put
+from tests.spool.stage import (
+    PATIENCE,
+    Remote,
+    await_away,
+    await_moved,
+    claim,
+    eventually,
+    ids,
+    left,
+    opened,
+    put,
+)
 
 # --- which error means away -----------------------------------------------------------------------
 
@@ -68,21 +79,23 @@ def test_a_server_that_comes_back_unusable_is_still_away(
 # --- bounded --------------------------------------------------------------------------------------
 
 
-def test_a_put_waits_no_longer_than_the_timeout(remote: Remote, engine: SpoolEngine) -> None:
+def test_a_put_waits_no_longer_than_the_timeout(remote: Remote, hasty: SpoolEngine) -> None:
+    engine = hasty
     remote.hang()
     began = time.monotonic()
     id = put(engine)
-    assert 1.0 <= time.monotonic() - began < 4.0
-    began = time.monotonic()
+    assert 1.0 <= time.monotonic() - began < PATIENCE / 2
+    asked = remote.verbs.count("put")
     later = put(engine)
-    assert time.monotonic() - began < 1.0, "who knows that Redis is away does not ask"
+    assert remote.verbs.count("put") == asked, "who knows that Redis is away does not ask"
     assert ids(claim(engine)) == [later], "nobody knows whether Redis has the first one"
     remote.answer()
     eventually(lambda: engine.redis_active)
     eventually(lambda: [entry.id for entry in engine.find("q", State.READY).entries] == [id])
 
 
-def test_every_caller_is_bounded_at_once(remote: Remote, engine: SpoolEngine) -> None:
+def test_every_caller_is_bounded_at_once(remote: Remote, hasty: SpoolEngine) -> None:
+    engine = hasty
     remote.hang()
     began = time.monotonic()
     threads = [threading.Thread(target=put, args=(engine,)) for _ in range(20)]
@@ -90,11 +103,12 @@ def test_every_caller_is_bounded_at_once(remote: Remote, engine: SpoolEngine) ->
         thread.start()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 8.0
+    assert time.monotonic() - began < PATIENCE / 2, "they waited one after the other"
     assert engine.spool.stats("q").depth == 20
 
 
-def test_a_claim_that_answers_too_late_is_handed_back(remote: Remote, engine: SpoolEngine) -> None:
+def test_a_claim_that_answers_too_late_is_handed_back(remote: Remote, hasty: SpoolEngine) -> None:
+    engine = hasty
     id = put(engine)
     remote.hang("turn")
     assert claim(engine) == []

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -38,11 +39,12 @@ from tests.spool.stage import (
 
 PRODUCER = Path(__file__).with_name("producer.py")
 AOF = {"appendonly": "yes", "appendfsync": "always"}
-#: A claim whose answer is lost with the server costs its messages a lease.
-SHORT = Policy(lease="3s", ack_timeout="30s")
+#: A claim whose answer is lost with the server costs its messages a lease; a worker that a busy machine
+#: lets rest for as long loses them too, and then both sides may have given one out.
+SHORT = Policy(lease="8s", ack_timeout="1m")
 #: What a put may take when Redis hangs: the timeout, and something for a busy machine.
 BOUND = 2.0
-SLACK = 3.0
+SLACK = 15.0
 
 
 def to_redis(server: Server) -> Engine:
@@ -160,9 +162,18 @@ def test_restarted_from_its_log_redis_goes_on_where_it_was(server: Server, tmp_p
         assert sorted(ids(claim(engine, n=20))) == sorted(before[2:] + during)
 
 
-def test_frozen_with_its_socket_open_each_put_returns_in_time(server: Server, tmp_path: Path) -> None:
+def test_frozen_with_its_socket_open_each_put_returns_in_time(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with spooled(server, tmp_path) as engine:
         before = put(engine)
+        ask, asked = engine._line.ask, list[object]()
+
+        def counted(*call: Any) -> Any:
+            asked.append(call)
+            return ask(*call)
+
+        monkeypatch.setattr(engine._line, "ask", counted)
         accepted: list[str] = []
         spans: list[float] = []
 
@@ -179,7 +190,7 @@ def test_frozen_with_its_socket_open_each_put_returns_in_time(server: Server, tm
         for producer in producers:
             producer.join()
         assert max(spans) < BOUND + SLACK
-        assert sum(span >= BOUND / 2 for span in spans) <= 4, "each caller waits once at most"
+        assert len(asked) <= 4, "each caller waits once at most"
         # Of those who waited some were still connecting, so that their puts certainly did not arrive.
         here = ids(claim(engine, n=20))
         assert 8 <= len(here) < 12, "what Redis may have is left alone"

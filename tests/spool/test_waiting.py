@@ -17,6 +17,7 @@ from postroom.engines.spool.errands import Errands
 from postroom.model import NewMessage
 from postroom.worker import Worker
 from tests.spool.stage import (
+    PATIENCE,
     Remote,
     await_away,
     await_back,
@@ -72,7 +73,8 @@ def test_a_waiter_made_while_redis_is_away_hears_it_later(quick: None) -> None:
         eventually(lambda: "q" in waiter.wait(0.1))
 
 
-def test_nothing_is_asked_of_the_waiter_of_a_redis_that_hangs(remote: Remote, engine: SpoolEngine) -> None:
+def test_nothing_is_asked_of_the_waiter_of_a_redis_that_hangs(remote: Remote, hasty: SpoolEngine) -> None:
+    engine = hasty
     waiter = engine.waiter(["q"])
     waiter.arm()
     remote.hang()
@@ -84,7 +86,7 @@ def test_nothing_is_asked_of_the_waiter_of_a_redis_that_hangs(remote: Remote, en
     waiter.clear()
     waiter.close()
     waiter.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < PATIENCE / 2, "it waited until Redis gave up"
 
 
 def test_an_event_loop_can_wait_with_it(remote: Remote, engine: SpoolEngine) -> None:
@@ -197,6 +199,7 @@ def test_a_late_errand_is_handed_over() -> None:
 
     with pytest.raises(TimeoutError):
         errands.run(work, late.append)
+    errands.timeout = 30.0
     assert errands.run(lambda: 8, late.append) == 8, "others do not wait behind it"
     gate.set()
     eventually(lambda: late == [7])

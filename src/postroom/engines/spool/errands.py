@@ -90,8 +90,6 @@ class Errands:
         while errand := self._next():
             self._do(errand)
             del errand  # while nothing is to be done, nothing is kept
-            with self._lock:
-                self._idle += 1
 
     def _next(self) -> _Errand[Any] | None:
         while True:
@@ -111,9 +109,16 @@ class Errands:
         with self._lock:
             errand.finished = True
             late = errand.left
+            self._idle += not late  # before its caller goes on, who may have the next errand at once
         errand.done.release()
-        if late and errand.on_late and errand.error is None:
+        if late:
+            self._hand_over(errand)
+            with self._lock:
+                self._idle += 1
+
+    def _hand_over(self, errand: _Errand[Any]) -> None:
+        """What came when nobody waited for it any more."""
+        if errand.on_late and errand.error is None:
             with contextlib.suppress(PostroomError):  # nobody is there to hear of it
                 errand.on_late(errand.result)
-        if late:
-            errand.error = None
+        errand.error = None
