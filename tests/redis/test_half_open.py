@@ -67,6 +67,37 @@ def test_who_waits_notices_and_hears_again(server: servers.Server, proxy: Proxy)
         producer.close()
 
 
+def test_what_rang_meanwhile_is_looked_for_before_the_next_wait(
+    server: servers.Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring went into the old connection, so to wait for another would be to wait for nothing."""
+    events: list[str] = []
+    recover, hear = waiting.QueueListener.recover, waiting.QueueListener.hear
+
+    def recovered(listener: waiting.QueueListener, bells: frozenset[str]) -> None:
+        events.append("recovered")
+        recover(listener, bells)
+
+    def heard(listener: waiting.QueueListener, bells: frozenset[str]) -> None:
+        hear(listener, bells)
+        events.append("heard")
+
+    engine = RedisEngine(Client(urls.read(urlsplit(url_of(proxy)))))
+    try:
+        with engine.waiter(["q"]) as waiter:
+            waiter.arm()
+            listening(server, "blpop")
+            monkeypatch.setattr(waiting.QueueListener, "recover", recovered)
+            monkeypatch.setattr(waiting.QueueListener, "hear", heard)
+            proxy.stall()
+            events.clear()
+            eventually(lambda: "recovered" in events)
+            assert waiter.wait(PATIENCE) == {"q"}
+    finally:
+        engine.close()
+    assert events.index("recovered") == 0, events
+
+
 def test_of_many_connections_the_first_that_carries_nothing_speaks_for_all(proxy: Proxy) -> None:
     """Else each of them would cost a call its timeout."""
     client = Client(urls.read(urlsplit(url_of(proxy))))

@@ -255,17 +255,19 @@ class Listener:
     # --- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        failures = 0
+        failures, deaf = 0, False
         while bells := self._next():
             try:
-                self.hear(bells)
-                if failures:
-                    failures = 0
+                if deaf:  # ask first whether the server is there again: to hear may take a while
+                    self._client.command("EXISTS", self.private, key=self.private)
+                    deaf = False
                     self.recover(bells)
+                self.hear(bells)
+                failures = 0
             except Closed:
                 break
             except PostroomError:
-                failures += 1
+                failures, deaf = failures + 1, True
                 self._pause(_PAUSES[min(failures, len(_PAUSES)) - 1])
         with self._ringing.lock:
             self._hearing = self._thread = None
