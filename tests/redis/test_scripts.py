@@ -214,15 +214,18 @@ def test_a_narrow_search_looks_at_a_thousand_dead_letters_a_call(make: Maker) ->
         put(engine, 1_000, failure=Failure(type="Common"))
     clock.advance("1s")
     (id,) = put(engine, 1, failure=Failure(type="Rare"), correlation_id="task-1")
-    entry = engine.get("q", [id])[0]
-    assert entry
-    assert entry.failure
     pages, cursor = list[list[str]](), None
     while not pages or cursor:
-        page = engine.find("q", State.DEAD, cursor=cursor, group=entry.failure.fingerprint)
+        page = engine.find("q", State.DEAD, cursor=cursor, correlation_id="task-1")
         pages.append([each.id for each in page.entries])
         cursor = page.cursor
     assert pages == [[], [], [], [id]]
+    # A group is kept together: nothing else is looked at.
+    entry = engine.get("q", [id])[0]
+    assert entry
+    assert entry.failure
+    page = engine.find("q", State.DEAD, group=entry.failure.fingerprint)
+    assert ([each.id for each in page.entries], page.cursor) == ([id], None)
 
 
 def test_large_messages_are_shown_in_portions(engine: RedisEngine) -> None:
