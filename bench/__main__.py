@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import claim, delay, depth, disk, imports, peers, put, report, wake, work
+from bench import claim, delay, depth, disk, guards, imports, peers, put, report, wake, work
 from bench.measure import Case, Result, run
 from bench.stage import ENGINES, Stage
 
@@ -28,6 +28,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "delay": delay.cases,
     "depth": depth.cases,
     "disk": disk.cases,
+    "guards": guards.cases,
     "peers": peers.cases,
     "import": imports.cases,
 }
@@ -48,6 +49,8 @@ groups:
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early
   depth    claim+ack beside 1 k and up to 1 M waiting messages
+  guards   a call through a closed breaker (memory), a function that runs once and a duplicate of it,
+           and what a put with a rate_key takes in puts without one
   disk     what a waiting message takes in the file of a closed room (sqlite)
   peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
   import   import postroom in a fresh interpreter, whose own start is not counted, and what it loads

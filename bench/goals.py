@@ -25,6 +25,7 @@ GOALS: dict[str, dict[str, Target]] = {
         "claim+ack of 100: 100 k ÷ 1 k": Target(1.5),
         "claim+ack of 100: 1 M ÷ 1 k": Target(1.5),
         "import postroom": Target(80),
+        "a call through a closed breaker": Target(5),
     },
     "sqlite": {
         "put, one by one": _at_least(1_500),
