@@ -102,7 +102,7 @@ class Breaker:
     counts     whether an error is a failure of what it guards; every Exception unless told otherwise.
                Of a verdict (`raise Retry(…) from error`) the cause counts
     room       where it is shared; without one it is this process's own
-    on_change  called after every change of state, for metrics; it must not raise
+    on_change  called after every change of state, for metrics
     """
 
     def __init__(
@@ -292,7 +292,12 @@ class Breaker:
             with contextlib.suppress(PostroomError):
                 self._room.engine.publish(TOPIC, [msgspec.json.encode(change._asdict())])
         for hook in self.on_change:
-            hook(change)
+            try:
+                hook(change)
+            except Exception:  # whatever a hook does, the call that is guarded goes on
+                log.exception(
+                    "a hook of breaker %r failed", self.name, extra={"event": "breaker.hook_failed"}
+                )
 
 
 class Breakers:

@@ -241,6 +241,16 @@ def test_every_change_is_told_to_a_hook_and_the_log(
     assert [getattr(record, "event", "") for record in caplog.records].count("breaker.changed") == 2
 
 
+def test_a_hook_that_fails_fails_no_call(time: Time, caplog: pytest.LogCaptureFixture) -> None:
+    guard = Breaker("psp", threshold=1, cooldown="30s", on_change=lambda change: 1 // 0)
+    fail(guard)
+    time.advance(31)
+    with guard:
+        pass
+    assert state(guard) is State.CLOSED
+    assert "breaker.hook_failed" in [getattr(record, "event", "") for record in caplog.records]
+
+
 def test_by_name_there_is_one_for_each(time: Time) -> None:
     breakers = Breakers(threshold=1)
     fail(breakers["shop-a"])
