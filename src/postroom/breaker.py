@@ -147,7 +147,9 @@ class Breaker:
 
     def limit(self) -> int | None:
         """How many calls at a time it lets through; None: as many as come. For who takes work for it."""
-        standing = self._home.look()
+        return self._limit(self._home.look())
+
+    def _limit(self, standing: Standing) -> int | None:
         if standing.state is State.CLOSED:
             return None
         waits = standing.forced or (self._left() > 0 and not self._is_ours(standing))
@@ -213,7 +215,7 @@ class Breaker:
             if before.state is State.CLOSED:
                 return
             going = self._is_ours(before) and self._left() > 0
-            if not self.limit() or (going and self._probing >= self.probes):
+            if not self._limit(before) or (going and self._probing >= self.probes):
                 what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
                 raise BreakerOpen(what, retry_after=self._patience(before))
             if going:
@@ -225,6 +227,8 @@ class Breaker:
         """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
         ours = Standing(state=State.HALF_OPEN, since=_now(), reason=before.reason, prober=self._prober)
         _, after = self._change(lambda now: ours if now == before else now)
+        if after.state is State.CLOSED:
+            return
         if after is not ours:
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1

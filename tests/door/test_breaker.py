@@ -302,6 +302,21 @@ def test_of_two_processes_one_probes(pair: tuple[Breaker, Breaker], time: Time) 
     assert second.limit() is None
 
 
+def test_who_would_probe_what_another_has_closed_just_passes(
+    pair: tuple[Breaker, Breaker], time: Time
+) -> None:
+    first, second = pair
+    fail(first, 3)
+    time.advance(1.1)
+    assert state(second) is State.OPEN
+    time.advance(31)
+    assert second.limit() == 1  # and its knowledge is fresh for a second
+    with first:
+        pass
+    with second, second:
+        assert state(second) is State.CLOSED
+
+
 def test_a_prober_that_died_is_replaced(pair: tuple[Breaker, Breaker], time: Time) -> None:
     first, second = pair
     fail(first, 3)
