@@ -32,7 +32,7 @@ DOMAIN = WORDS | {"backoff", "policy", "records", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "idempotency", "keeper", "sqlguard", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "breaker", "idempotency", "keeper", "sqlguard", "standing", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -65,11 +65,12 @@ ALLOWED: dict[str, set[str]] = {
     "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},
     # the loops
-    "breaker": ROOM_LEVEL,
+    "standing": ROOM_LEVEL,
+    "breaker": ROOM_LEVEL | {"standing"},
     "idempotency": ROOM_LEVEL,
     "sqlguard": WORDS,
     "keeper": ROOM_LEVEL,
-    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
+    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

@@ -25,8 +25,9 @@ from typing import NamedTuple
 import postroom
 from examples.payments import shop
 from examples.payments.verdict import Verdict, judge
-from postroom.breaker import TOPIC, State
+from postroom.breaker import TOPIC
 from postroom.room import Room
+from postroom.standing import State
 
 #: Where `python -m examples.…` is found.
 _ROOT = Path(__file__).parents[2]

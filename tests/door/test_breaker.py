@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroom import Delivery, Policy, Retry, breaker
-from postroom.breaker import Breaker, Breakers, Change, Standing, State, standings
+from postroom import Delivery, Policy, Retry, breaker, standing
+from postroom.breaker import Breaker, Breakers, Change
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import BreakerOpen as Refused
 from postroom.errors import Bury, InvalidInput
 from postroom.room import Room
+from postroom.standing import KIND, Standing, State, standings
 from tests.door.staging import Hire, Wire, eventually, room_on
 
 
@@ -42,6 +43,7 @@ class RateLimit(Exception):
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
     monkeypatch.setattr(breaker, "time", time)
+    monkeypatch.setattr(standing, "time", time)
     return time
 
 
@@ -370,7 +372,7 @@ def test_a_store_that_is_away_never_fails_a_call(time: Time) -> None:
 
 
 def test_what_a_newer_release_wrote_lets_calls_pass(room: Room, time: Time) -> None:
-    room.engine.records.put(breaker.KIND, "psp", b'{"state": "smouldering"}')
+    room.engine.records.put(KIND, "psp", b'{"state": "smouldering"}')
     with Breaker("psp", room=room):
         pass
 
@@ -518,7 +520,7 @@ def test_a_breaker_of_a_queue_that_the_worker_has_not_is_refused(live: Room, hir
 def test_a_standing_is_small(room: Room, time: Time) -> None:
     guard = Breaker("psp", threshold=1_000, window="1h", room=room)
     fail(guard, 999)
-    record = room.engine.records.get(breaker.KIND, "psp")
+    record = room.engine.records.get(KIND, "psp")
     assert record is not None
     assert len(record.value) < 20_000
     assert guard.standing == standings(room)["psp"] != Standing()
