@@ -26,7 +26,7 @@ KIND = "breaker"
 _LOOK = 1.0
 #: Another process changed it at the same moment: try so often, then leave it to the others.
 _TRIES = 8
-#: A breaker that nobody has changed for this long is forgotten, closed or not (ms).
+#: A breaker that nobody has changed for this long is forgotten, unless a person opened it (ms).
 _KEPT = 30 * 86_400_000
 
 
@@ -122,7 +122,8 @@ class Shared:
 
     def _swap(self, standing: Standing) -> bool:
         value = msgspec.json.encode(standing)
-        version = self._records.put(KIND, self._name, value, ttl=_KEPT, expect=self._version)
+        ttl = None if standing.forced else _KEPT
+        version = self._records.put(KIND, self._name, value, ttl=ttl, expect=self._version)
         if version is not None:
             self._keep(standing, version)
         return version is not None

@@ -16,6 +16,7 @@ from postroom.errors import BreakerOpen as Refused
 from postroom.errors import Bury, InvalidInput
 from postroom.room import Room
 from postroom.standing import KIND, Standing, State, standings
+from postroom.testing import ManualClock
 from tests.door.staging import Hire, Wire, eventually, room_on
 
 
@@ -331,6 +332,13 @@ def test_a_prober_that_died_is_replaced(pair: tuple[Breaker, Breaker], time: Tim
         pass
     time.advance(1.1)
     assert state(first) is State.CLOSED
+
+
+def test_a_persons_word_is_not_forgotten(room: Room, clock: ManualClock, time: Time) -> None:
+    Breaker("psp", room=room).open("fraud")
+    fail(Breaker("other", room=room))
+    clock.advance("365d")
+    assert {name: each.reason for name, each in standings(room).items()} == {"psp": "fraud"}
 
 
 def test_its_changes_are_events_of_a_topic(room: Room, time: Time) -> None:
