@@ -22,6 +22,7 @@ from bench import (
     delay,
     depth,
     disk,
+    guards,
     imports,
     peers,
     pressure,
@@ -48,6 +49,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "delay": delay.cases,
     "depth": depth.cases,
     "disk": disk.cases,
+    "guards": guards.cases,
     "peers": peers.cases,
     "cost": cost.cases,
     "rivals": rivals.cases,
@@ -76,6 +78,8 @@ groups:
            process: until its waiter rings, and until it has claimed (not with memory)
   delay    delayed messages: how long after their due time the handler begins, and whether any is early
   depth    claim+ack beside 1 k and up to 1 M waiting messages
+  guards   a call through a closed breaker (memory), a function that runs once and a duplicate of it,
+           and what a put with a rate_key takes in puts without one
   disk     what a waiting message takes in the file of a closed room (sqlite)
   peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
   cost     what a message costs the server: processor time over its life, memory while it waits (redis)

@@ -34,7 +34,7 @@ ROOM_LEVEL = DOMAIN | {
     "settings", "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
-    "aio", "breaker", "deadletters", "idempotency", "keeper", "schedule", "sqlguard", "worker",
+    "aio", "breaker", "deadletters", "idempotency", "keeper", "schedule", "sqlguard", "standing", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -77,12 +77,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"suspects", "telemetry"},
     "deadletters": ROOM_LEVEL,
     # the loops
-    "breaker": ROOM_LEVEL,
+    "standing": ROOM_LEVEL,
+    "breaker": ROOM_LEVEL | {"standing"},
     "idempotency": ROOM_LEVEL,
     "sqlguard": WORDS,
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},
-    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper"},
+    "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

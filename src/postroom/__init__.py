@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from postroom.delivery import Delivery
-from postroom.errors import Bury, LeaseLost, PostroomError, QueueFull, Retry
+from postroom.errors import Bury, Later, LeaseLost, PostroomError, QueueFull, RateLimited, Retry
 from postroom.policy import Policy
 from postroom.room import open
 
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Bury", "Delivery", "LeaseLost", "Policy", "PostroomError", "QueueFull", "Retry", "Worker", "open"]
+__all__ = [
+    "Bury",
+    "Delivery",
+    "Later",
+    "LeaseLost",
+    "Policy",
+    "PostroomError",
+    "QueueFull",
+    "RateLimited",
+    "Retry",
+    "Worker",
+    "open",
+]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -18,7 +18,6 @@ cooldown is given to somebody else.
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import inspect
 import logging
@@ -34,7 +33,7 @@ from postroom.duration import Duration, milliseconds
 from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
 from postroom.ids import new_token
 from postroom.limits import check_between, check_name, cut_text
-from postroom.logs import Record
+from postroom.standing import Here, Shared, Standing, State, Step
 
 if TYPE_CHECKING:
     from postroom.room import Room
@@ -44,38 +43,9 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: The kind of the records that shared breakers are, and the topic that tells of their changes.
-KIND = TOPIC = "breaker"
-#: A shared breaker asks the store at most this often how it stands (seconds).
-_LOOK = 1.0
-#: Another process changed it at the same moment: try so often, then leave it to the others.
-_TRIES = 8
-#: A breaker that nobody has changed for this long is forgotten, closed or not (ms).
-_KEPT = 30 * 86_400_000
+#: The topic that tells of the changes of shared breakers.
+TOPIC = "breaker"
 _MAX_THRESHOLD = 1_000
-
-
-class State(enum.StrEnum):
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
-
-    failures  when those counted so far happened
-    forced    opened by a person: only a person closes it
-    since     when it came into this state; for people to read
-    prober    the process whose probes decide, while it is half open
-    """
-
-    state: State = State.CLOSED
-    failures: tuple[int, ...] = ()
-    forced: bool = False
-    since: int = 0
-    reason: str = ""
-    prober: str = ""
 
 
 class Change(NamedTuple):
@@ -89,7 +59,6 @@ class Change(NamedTuple):
 
 
 OnChange = Callable[[Change], object]
-Step = Callable[[Standing], Standing]
 
 
 class Breaker:
@@ -102,7 +71,7 @@ class Breaker:
     counts     whether an error is a failure of what it guards; every Exception unless told otherwise.
                Of a verdict (`raise Retry(…) from error`) the cause counts
     room       where it is shared; without one it is this process's own
-    on_change  called after every change of state, for metrics; it must not raise
+    on_change  called after every change of state, for metrics
     """
 
     def __init__(
@@ -127,7 +96,7 @@ class Breaker:
         self.on_change: list[OnChange] = [on_change] if on_change else []
         self._counts = counts
         self._room = room
-        self._home: _Here | _Shared = _Shared(name, room) if room else _Here()
+        self._home: Here | Shared = Shared(name, room) if room else Here()
         self._token = new_token()
         self._lock = threading.Lock()
         self._probing = 0
@@ -147,7 +116,9 @@ class Breaker:
 
     def limit(self) -> int | None:
         """How many calls at a time it lets through; None: as many as come. For who takes work for it."""
-        standing = self._home.look()
+        return self._limit(self._home.look())
+
+    def _limit(self, standing: Standing) -> int | None:
         if standing.state is State.CLOSED:
             return None
         waits = standing.forced or (self._left() > 0 and not self._is_ours(standing))
@@ -213,7 +184,7 @@ class Breaker:
             if before.state is State.CLOSED:
                 return
             going = self._is_ours(before) and self._left() > 0
-            if not self.limit() or (going and self._probing >= self.probes):
+            if not self._limit(before) or (going and self._probing >= self.probes):
                 what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
                 raise BreakerOpen(what, retry_after=self._patience(before))
             if going:
@@ -225,6 +196,8 @@ class Breaker:
         """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
         ours = Standing(state=State.HALF_OPEN, since=_now(), reason=before.reason, prober=self._prober)
         _, after = self._change(lambda now: ours if now == before else now)
+        if after.state is State.CLOSED:
+            return
         if after is not ours:
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1
@@ -292,7 +265,12 @@ class Breaker:
             with contextlib.suppress(PostroomError):
                 self._room.engine.publish(TOPIC, [msgspec.json.encode(change._asdict())])
         for hook in self.on_change:
-            hook(change)
+            try:
+                hook(change)
+            except Exception:  # whatever a hook does, the call that is guarded goes on
+                log.exception(
+                    "a hook of breaker %r failed", self.name, extra={"event": "breaker.hook_failed"}
+                )
 
 
 class Breakers:
@@ -314,110 +292,6 @@ class Breakers:
     def __iter__(self) -> Iterator[Breaker]:
         with self._lock:
             return iter(list(self._known.values()))
-
-
-def standings(room: Room, limit: int = 1_000) -> dict[str, Standing]:
-    """How the shared breakers of a room stand, by name."""
-    return {record.key: _standing(record) for record in room.engine.records.list(KIND, limit=limit)}
-
-
-# --- where it is kept ----------------------------------------------------------------------------
-
-
-class _Here:
-    """A standing of this process alone."""
-
-    def __init__(self) -> None:
-        self._standing = Standing()
-        self._lock = threading.Lock()
-        self.seen_at = time.monotonic()
-
-    def look(self) -> Standing:
-        return self._standing
-
-    def change(self, step: Step) -> tuple[Standing, Standing]:
-        with self._lock:
-            before = self._standing
-            after = step(before)
-            if after is not before:
-                self.seen_at = time.monotonic()
-                self._standing = after
-            return before, after
-
-
-class _Shared:
-    """A standing in a record, changed by compare-and-set; looked at once a second, else from memory.
-
-    While the store is away the process goes on by what it knows, and the next change tells the store.
-    """
-
-    def __init__(self, name: str, room: Room) -> None:
-        self._name = name
-        self._records = room.engine.records
-        self._standing = Standing()
-        self._version = 0
-        self._looked_at = float("-inf")
-        self._lock = threading.Lock()
-        self.seen_at = time.monotonic()
-
-    def look(self) -> Standing:
-        if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
-            try:
-                self._looked_at = time.monotonic()
-                with self._despite_the_store():
-                    self._refresh()
-            finally:
-                self._lock.release()
-        return self._standing
-
-    def change(self, step: Step) -> tuple[Standing, Standing]:
-        with self._lock:
-            before = self._standing
-            with self._despite_the_store():
-                for _ in range(_TRIES):
-                    before = self._standing
-                    if (after := step(before)) is before or self._swap(after):
-                        return before, after
-                    self._refresh()
-            after = step(before)
-            self._keep(after, self._version)
-            return before, after
-
-    def _swap(self, standing: Standing) -> bool:
-        value = msgspec.json.encode(standing)
-        version = self._records.put(KIND, self._name, value, ttl=_KEPT, expect=self._version)
-        if version is not None:
-            self._keep(standing, version)
-        return version is not None
-
-    def _refresh(self) -> None:
-        record = self._records.get(KIND, self._name)
-        if record is None:
-            # Shown to people from its first use on; if another is faster, the next look finds it.
-            self._version = 0
-            self._swap(Standing())
-        elif record.version != self._version:
-            self._keep(_standing(record), record.version)
-
-    def _keep(self, standing: Standing, version: int) -> None:
-        if standing != self._standing:
-            self.seen_at = time.monotonic()
-        self._standing, self._version = standing, version
-
-    @contextlib.contextmanager
-    def _despite_the_store(self) -> Iterator[None]:
-        try:
-            yield
-        except PostroomError as error:
-            extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
-            log.warning("breaker %r cannot reach its store", self._name, extra=extra)
-
-
-def _standing(record: Record) -> Standing:
-    try:
-        return msgspec.json.decode(record.value, type=Standing)
-    except msgspec.DecodeError:  # written by a newer release: it lets calls pass rather than none
-        return Standing()
 
 
 def _failure(error: BaseException) -> Exception | None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import postroom
-from postroom.breaker import Breaker, State
+from postroom.breaker import Breaker
 from postroom.errors import BreakerOpen
+from postroom.standing import State
 from tests.cli.test_config_command import Shell
 
 

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroom import Delivery, Policy, Retry, breaker
-from postroom.breaker import Breaker, Breakers, Change, Standing, State, standings
+from postroom import Delivery, Policy, Retry, breaker, standing
+from postroom.breaker import Breaker, Breakers, Change
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import BreakerOpen as Refused
 from postroom.errors import Bury, InvalidInput
 from postroom.room import Room
+from postroom.standing import KIND, Standing, State, standings
+from postroom.testing import ManualClock
 from tests.door.staging import Hire, Wire, eventually, room_on
 
 
@@ -42,6 +44,7 @@ class RateLimit(Exception):
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
     monkeypatch.setattr(breaker, "time", time)
+    monkeypatch.setattr(standing, "time", time)
     return time
 
 
@@ -241,6 +244,16 @@ def test_every_change_is_told_to_a_hook_and_the_log(
     assert [getattr(record, "event", "") for record in caplog.records].count("breaker.changed") == 2
 
 
+def test_a_hook_that_fails_fails_no_call(time: Time, caplog: pytest.LogCaptureFixture) -> None:
+    guard = Breaker("psp", threshold=1, cooldown="30s", on_change=lambda change: 1 // 0)
+    fail(guard)
+    time.advance(31)
+    with guard:
+        pass
+    assert state(guard) is State.CLOSED
+    assert "breaker.hook_failed" in [getattr(record, "event", "") for record in caplog.records]
+
+
 def test_by_name_there_is_one_for_each(time: Time) -> None:
     breakers = Breakers(threshold=1)
     fail(breakers["shop-a"])
@@ -292,6 +305,21 @@ def test_of_two_processes_one_probes(pair: tuple[Breaker, Breaker], time: Time) 
     assert second.limit() is None
 
 
+def test_who_would_probe_what_another_has_closed_just_passes(
+    pair: tuple[Breaker, Breaker], time: Time
+) -> None:
+    first, second = pair
+    fail(first, 3)
+    time.advance(1.1)
+    assert state(second) is State.OPEN
+    time.advance(31)
+    assert second.limit() == 1  # and its knowledge is fresh for a second
+    with first:
+        pass
+    with second, second:
+        assert state(second) is State.CLOSED
+
+
 def test_a_prober_that_died_is_replaced(pair: tuple[Breaker, Breaker], time: Time) -> None:
     first, second = pair
     fail(first, 3)
@@ -304,6 +332,13 @@ def test_a_prober_that_died_is_replaced(pair: tuple[Breaker, Breaker], time: Tim
         pass
     time.advance(1.1)
     assert state(first) is State.CLOSED
+
+
+def test_a_persons_word_is_not_forgotten(room: Room, clock: ManualClock, time: Time) -> None:
+    Breaker("psp", room=room).open("fraud")
+    fail(Breaker("other", room=room))
+    clock.advance("365d")
+    assert {name: each.reason for name, each in standings(room).items()} == {"psp": "fraud"}
 
 
 def test_its_changes_are_events_of_a_topic(room: Room, time: Time) -> None:
@@ -345,7 +380,7 @@ def test_a_store_that_is_away_never_fails_a_call(time: Time) -> None:
 
 
 def test_what_a_newer_release_wrote_lets_calls_pass(room: Room, time: Time) -> None:
-    room.engine.records.put(breaker.KIND, "psp", b'{"state": "smouldering"}')
+    room.engine.records.put(KIND, "psp", b'{"state": "smouldering"}')
     with Breaker("psp", room=room):
         pass
 
@@ -493,7 +528,7 @@ def test_a_breaker_of_a_queue_that_the_worker_has_not_is_refused(live: Room, hir
 def test_a_standing_is_small(room: Room, time: Time) -> None:
     guard = Breaker("psp", threshold=1_000, window="1h", room=room)
     fail(guard, 999)
-    record = room.engine.records.get(breaker.KIND, "psp")
+    record = room.engine.records.get(KIND, "psp")
     assert record is not None
     assert len(record.value) < 20_000
     assert guard.standing == standings(room)["psp"] != Standing()

@@ -294,3 +294,9 @@ def test_the_table_can_become_one_of_the_callers_own(engine: Engine) -> None:
 
     own = MetaData()
     assert processing_log.to_metadata(own).name in own.tables
+
+
+def test_without_sqlalchemy_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['sqlalchemy'] = None; import postroom.sqlguard"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtra: pip install 'postroom[sql]'" in run.stderr

@@ -9,7 +9,7 @@ import typer
 from postroom.cli import output
 
 if TYPE_CHECKING:
-    from postroom.breaker import Standing
+    from postroom.standing import Standing
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -34,8 +34,8 @@ def ls(url: Url = None, json: Json = False) -> None:
       postroom breaker ls
       postroom breaker ls --json | jq '.psp.state'
     """
-    from postroom.breaker import standings
     from postroom.cli.store import opened
+    from postroom.standing import standings
 
     with opened(url) as room:
         found = standings(room)
@@ -70,9 +70,10 @@ def close(name: Name, url: Url = None, reason: Reason = "") -> None:
     Examples:
       postroom breaker close psp
     """
-    from postroom.breaker import Breaker, standings
+    from postroom.breaker import Breaker
     from postroom.cli.store import opened
     from postroom.errors import NotFound
+    from postroom.standing import standings
 
     with opened(url) as room:
         if name not in standings(room):

@@ -1,0 +1,158 @@
+"""How a breaker stands, and where that is kept: in this process, or in a record that all processes share."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from postroom.errors import PostroomError
+from postroom.logs import Record
+
+if TYPE_CHECKING:
+    from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+#: The kind of the records that shared breakers are.
+KIND = "breaker"
+#: A shared breaker asks the store at most this often how it stands (seconds).
+_LOOK = 1.0
+#: Another process changed it at the same moment: try so often, then leave it to the others.
+_TRIES = 8
+#: A breaker that nobody has changed for this long is forgotten, unless a person opened it (ms).
+_KEPT = 30 * 86_400_000
+
+
+class State(enum.StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
+
+    failures  when those counted so far happened
+    forced    opened by a person: only a person closes it
+    since     when it came into this state; for people to read
+    prober    the process whose probes decide, while it is half open
+    """
+
+    state: State = State.CLOSED
+    failures: tuple[int, ...] = ()
+    forced: bool = False
+    since: int = 0
+    reason: str = ""
+    prober: str = ""
+
+
+Step = Callable[[Standing], Standing]
+
+
+def standings(room: Room, limit: int = 1_000) -> dict[str, Standing]:
+    """How the shared breakers of a room stand, by name."""
+    return {record.key: _standing(record) for record in room.engine.records.list(KIND, limit=limit)}
+
+
+class Here:
+    """A standing of this process alone."""
+
+    def __init__(self) -> None:
+        self._standing = Standing()
+        self._lock = threading.Lock()
+        self.seen_at = time.monotonic()
+
+    def look(self) -> Standing:
+        return self._standing
+
+    def change(self, step: Step) -> tuple[Standing, Standing]:
+        with self._lock:
+            before = self._standing
+            after = step(before)
+            if after is not before:
+                self.seen_at = time.monotonic()
+                self._standing = after
+            return before, after
+
+
+class Shared:
+    """A standing in a record, changed by compare-and-set; looked at once a second, else from memory.
+
+    While the store is away the process goes on by what it knows, and the next change tells the store.
+    """
+
+    def __init__(self, name: str, room: Room) -> None:
+        self._name = name
+        self._records = room.engine.records
+        self._standing = Standing()
+        self._version = 0
+        self._looked_at = float("-inf")
+        self._lock = threading.Lock()
+        self.seen_at = time.monotonic()
+
+    def look(self) -> Standing:
+        if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
+            try:
+                self._looked_at = time.monotonic()
+                with self._despite_the_store():
+                    self._refresh()
+            finally:
+                self._lock.release()
+        return self._standing
+
+    def change(self, step: Step) -> tuple[Standing, Standing]:
+        with self._lock:
+            before = self._standing
+            with self._despite_the_store():
+                for _ in range(_TRIES):
+                    before = self._standing
+                    if (after := step(before)) is before or self._swap(after):
+                        return before, after
+                    self._refresh()
+            after = step(before)
+            self._keep(after, self._version)
+            return before, after
+
+    def _swap(self, standing: Standing) -> bool:
+        value = msgspec.json.encode(standing)
+        ttl = None if standing.forced else _KEPT
+        version = self._records.put(KIND, self._name, value, ttl=ttl, expect=self._version)
+        if version is not None:
+            self._keep(standing, version)
+        return version is not None
+
+    def _refresh(self) -> None:
+        record = self._records.get(KIND, self._name)
+        if record is None:
+            # Shown to people from its first use on; if another is faster, the next look finds it.
+            self._version = 0
+            self._swap(Standing())
+        elif record.version != self._version:
+            self._keep(_standing(record), record.version)
+
+    def _keep(self, standing: Standing, version: int) -> None:
+        if standing != self._standing:
+            self.seen_at = time.monotonic()
+        self._standing, self._version = standing, version
+
+    @contextlib.contextmanager
+    def _despite_the_store(self) -> Iterator[None]:
+        try:
+            yield
+        except PostroomError as error:
+            extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
+            log.warning("breaker %r cannot reach its store", self._name, extra=extra)
+
+
+def _standing(record: Record) -> Standing:
+    try:
+        return msgspec.json.decode(record.value, type=Standing)
+    except msgspec.DecodeError:  # written by a newer release: it lets calls pass rather than none
+        return Standing()
