@@ -33,7 +33,7 @@ ROOM_LEVEL = DOMAIN | {
     "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
     "suspects", "telemetry", "timetable",
 }  # fmt: skip
-PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "schedule", "worker"}
+PYTHON_DOOR = ROOM_LEVEL | {"aio", "doctor", "keeper", "schedule", "worker"}
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
@@ -75,6 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"keeper"},
+    "doctor": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

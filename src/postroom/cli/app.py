@@ -9,7 +9,7 @@ import typer
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
-COMMANDS = ("config", "demo", "schedule")
+COMMANDS = ("config", "demo", "top", "sla", "event", "schedule", "doctor")
 
 app = typer.Typer(
     add_completion=False,
@@ -41,6 +41,8 @@ def root(
     \b
     Examples:
       postroom demo                          see it work, without any service
+      postroom top                           watch all queues
+      postroom doctor                        what is wrong, and what to do
       postroom config show                   every setting, and where it comes from
       postroom config show --json | jq .     the same for programs
       postroom config check && deploy        stop when postroom.toml is wrong
