@@ -11,6 +11,7 @@ import pytest
 
 REPO = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/test-an-engine.md", "docs/how-to/use-a-sqlite-file.md"]
+PAGES += ["docs/how-to/schedules.md", "docs/how-to/monitor.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
