@@ -44,7 +44,7 @@ def _queue(info: QueueInfo, stats: QueueStats) -> Iterator[Finding]:
     name, policy = f"queue {info.name}", info.policy
     if info.paused:
         reason = f": {info.pause_reason}" if info.pause_reason else ""
-        yield worth_a_change(name, f"paused{reason}", "queue.resume() when it may go on")
+        yield worth_a_change(name, f"paused{reason}", "resume it when it may go on")
     if policy.capacity is not None and stats.depth >= _NEARLY * policy.capacity:
         text = f"{stats.depth:,} wait, and its capacity is {policy.capacity:,}"
         yield worth_a_change(name, text, "add workers: beyond it puts are refused")
