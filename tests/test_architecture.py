@@ -34,7 +34,7 @@ ROOM_LEVEL = DOMAIN | {
     "settings", "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
-    "aio", "breaker", "deadletters", "idempotency", "keeper", "schedule", "sqlguard", "standing", "worker",
+    "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -84,6 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
+    "doctor": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
     # for those who test with us, and the doors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from postroom.errors import InvalidInput
+from postroom.errors import InvalidInput, MissingExtra
 from postroom.limits import check_id
 from postroom.timetable import Schedule, read
 
@@ -184,3 +185,10 @@ def test_utc_is_the_zone_unless_another_is_given() -> None:
         ms("2026-07-01T00:00:00+00:00"), ms("2026-07-02T00:00:00+00:00"), 9
     )
     assert datetime.fromtimestamp(slot / 1_000, UTC).hour == 12
+
+
+def test_cron_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    with pytest.raises(MissingExtra, match=r"postroom\[schedule\]"):
+        read("it", {"queue": "q", "cron": "* * * * *"})
+    assert read("it", {"queue": "q", "every": "1m"}).every == "1m"

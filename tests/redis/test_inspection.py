@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
 import postroom
+from postroom.engines.redis import inspection, urls
+from postroom.engines.redis.client import Client
 from postroom.findings import Finding, Level
 from tests.redis import servers
 
@@ -68,3 +75,33 @@ def test_every_primary_of_a_cluster_is_looked_at(cluster_setup: servers.Cluster)
     found = findings(cluster_setup.url())
     assert found["append-only file"].level is Level.FAIL
     assert found["connection"].level is Level.OK
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(-10, Level.WARN), (10, Level.WARN), (0, Level.OK)])
+def test_a_clock_that_differs_is_told(
+    server: servers.Server, monkeypatch: pytest.MonkeyPatch, seconds: int, level: Level
+) -> None:
+    real = time.time
+    with postroom.open(server.url()) as room:
+        monkeypatch.setattr("time.time", lambda: real() + seconds)
+        (clock,) = [finding for finding in room.engine.inspect() if finding.check == "clock"]
+    assert clock.level is level, clock
+
+
+@pytest.mark.parametrize(
+    ("url", "auth", "tls"),
+    [
+        ("redis://redis.example.org/0", Level.WARN, Level.WARN),
+        ("redis://:secret@redis.example.org/0", Level.OK, Level.WARN),
+        ("rediss://app:secret@redis.example.org/0", Level.OK, Level.OK),
+        ("redis://localhost/0", Level.OK, Level.OK),
+        ("redis+socket:///run/redis.sock", Level.OK, Level.OK),
+        ("redis+sentinel://127.0.0.1,10.0.0.2/main/0", Level.WARN, Level.WARN),
+    ],
+)
+def test_what_crosses_a_network_should_be_guarded(url: str, auth: Level, tls: Level) -> None:
+    client = Client(urls.read(urlsplit(url)))
+    found = inspection.reach(client)
+    assert [finding.level for finding in found] == [auth, tls]
+    assert not any("secret" in finding.text for finding in found)
+    client.close()

@@ -219,6 +219,27 @@ def _flushed(recorder: Recorder) -> bool:
     return not recorder._pending and not recorder._sent
 
 
+def test_what_another_adds_between_the_look_and_the_write_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = MemoryEngine()
+    one, other = Recorder(engine), Recorder(engine)
+    one.add("wait:emails", [(0.1, 1)])
+    other.add("wait:emails", [(0.2, 1)])
+    look, others = engine.records.get, [other]
+
+    def get(kind: str, key: str) -> Any:
+        found = look(kind, key)
+        if others:
+            others.pop().flush()
+        return found
+
+    monkeypatch.setattr(engine.records, "get", get)
+    one.flush()
+    assert measured(engine, "wait:") == {"emails": (2, 0.3)}
+    one.close()
+    other.close()
+    engine.close()
+
+
 @pytest.mark.parametrize("arrived", [False, True])
 @pytest.mark.parametrize("verb", ["records.get", "records.put"])
 def test_what_fails_on_its_way_is_added_once(verb: str, arrived: bool) -> None:

@@ -9,7 +9,9 @@ import typer
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
-COMMANDS = ("dead", "breaker", "schedule", "audit", "config", "demo")
+COMMANDS = (
+    "top", "sla", "dead", "breaker", "schedule", "event", "audit", "doctor", "config", "demo",
+)  # fmt: skip
 
 app = typer.Typer(
     add_completion=False,
@@ -42,6 +44,8 @@ def root(
     Examples:
       postroom demo                          see it work, without any service
       postroom dead groups                   what failed alike, and how often
+      postroom top                           watch all queues
+      postroom doctor                        what is wrong, and what to do
       postroom config show                   every setting, and where it comes from
       postroom config show --json | jq .     the same for programs
       postroom config check && deploy        stop when postroom.toml is wrong

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postroom.cli import output
+from postroom.cli.options import Json, Url
 
 if TYPE_CHECKING:
     from postroom.schedule import Standing
 
 app = typer.Typer(no_args_is_help=True)
 
-Url = Annotated[str | None, typer.Option("--url", "-u", metavar="URL", help="The room; else as configured.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for programs; instants are epoch milliseconds.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule, as [schedule.NAME] calls it.")]
 
 

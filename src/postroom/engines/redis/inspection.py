@@ -28,7 +28,7 @@ def inspect(client: Client) -> list[Finding]:
     found = [fine("connection", f"{client.where} answers in {took:.1f} ms")]
     for check in (_version, _eviction, _memory, _append_only):
         found.append(_worst([check(info) for info in infos]))
-    return [*found, *_configured(client), _auth(client), _tls(client), _clock(client), _kombu(client)]
+    return [*found, *_configured(client), *reach(client), _clock(client), _kombu(client)]
 
 
 def _worst(findings: list[Finding]) -> Finding:
@@ -101,6 +101,11 @@ def _snapshots(value: str) -> Finding:
 
 
 # --- who can reach it ---------------------------------------------------------------------------
+
+
+def reach(client: Client) -> list[Finding]:
+    """Who can reach the server, and read what is said to it: by its URL, without asking it."""
+    return [_auth(client), _tls(client)]
 
 
 def _is_local(client: Client) -> bool:

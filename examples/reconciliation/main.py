@@ -1,0 +1,81 @@
+"""Plays the timelines of the service: a report that matches, one whose data comes late, a rate limit."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from fetcher import Fetcher, Numbers, Platform, RateLimited
+from service import QUEUE, Reconciler, Report, database, declare, submit, worker
+from sqlalchemy import Engine as Database
+from sqlalchemy.orm import Session
+
+import postroom
+from postroom.room import Room
+
+#: What takes minutes in production takes so long here.
+SHORT = timedelta(seconds=0.3)
+PATIENCE = 60.0
+
+
+def platform() -> Platform:
+    """Knows 101 at once, 102 when asked again, 103 after two rate limits, and 104 otherwise than reported."""
+    return Platform(
+        {
+            "post-101": [Numbers(100, 7)],
+            "post-102": [None, Numbers(50, 2)],
+            "post-103": [RateLimited(after=0.2), RateLimited(), Numbers(10, 1)],
+            "post-104": [Numbers(100, 1)],
+        }
+    )
+
+
+REPORTS = [
+    Report(platform="amazon", post="post-101", clicks=100, sales=7),
+    Report(platform="amazon", post="post-102", clicks=50, sales=2),
+    Report(platform="amazon", post="post-103", clicks=10, sales=1),
+    Report(platform="amazon", post="post-104", clicks=100, sales=90),
+]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="reconciliation-") as folder:
+        play(Path(folder))
+
+
+def play(folder: Path) -> None:
+    db = database(f"sqlite:///{folder}/business.db")
+    amazon = platform()
+    reconciler = Reconciler(Fetcher({"amazon": amazon}), missing_after=SHORT, limit_first=SHORT)
+    with postroom.open(f"sqlite:///{folder}/jobs.db", telemetry=True) as room:
+        declare(room)
+        for report in REPORTS:
+            submit(room, db, report)
+        with worker(room, db, reconciler):
+            wait_until_done(room)
+        print(f"asked: {', '.join(amazon.asked)}")
+        tell(db)
+    with postroom.open(f"sqlite:///{folder}/jobs.db") as room:
+        (sla,) = room.sla()
+        print(f"first attempts: {sla.count}, p95 within 2 s: {'yes' if sla.met else 'no'}")
+    db.dispose()
+
+
+def wait_until_done(room: Room) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while room.queue(QUEUE).stats().counters["acked"] < len(REPORTS):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done: {room.queue(QUEUE).stats()}")
+        time.sleep(0.05)
+
+
+def tell(db: Database) -> None:
+    with Session(db) as session:
+        for report in session.query(Report).order_by(Report.id):
+            print(f"{report.post}  {report.status:8}  attempts {report.attempts}")
+
+
+if __name__ == "__main__":
+    main()
