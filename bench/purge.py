@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.measure import Case
+from bench.measure import Case, wait_until
 from bench.server import Books
 from bench.stage import Stage, fill, queue_at
 from postroom.engine import ClaimRequest
@@ -41,6 +41,7 @@ def _case(stage: Stage, how: str, in_flight: int) -> Case:
                 began = time.perf_counter()
                 purged = queue.purge()
                 spent = time.perf_counter() - began
+                wait_until(books.has_freed, 60)
                 longest = json.loads(child.communicate(timeout=30)[0])
             assert purged == count - in_flight, f"{purged} were purged"
             return [books.slowest(), longest, spent * 1_000]

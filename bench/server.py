@@ -78,6 +78,10 @@ class Books:
     def memory(self) -> int:
         return int(self._client.info("memory")["used_memory"])
 
+    def has_freed(self) -> bool:
+        """Whether nothing is left of what it frees in the background."""
+        return int(self._client.info("memory")["lazyfree_pending_objects"]) == 0
+
     def slowest(self) -> float:
         """The longest command since `forget_slow` (milliseconds); 0 if none took a millisecond."""
         return max((entry["duration"] / 1_000 for entry in self._client.slowlog_get(1_000)), default=0.0)
