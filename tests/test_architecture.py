@@ -34,7 +34,8 @@ ROOM_LEVEL = DOMAIN | {
     "settings", "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
-    "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing", "worker",
+    "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
+    "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {

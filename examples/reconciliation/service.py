@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from fetcher import Fetcher, RateLimited, adaptive_delay
 from sqlalchemy import Engine as Database
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from examples.reconciliation.fetcher import Fetcher, RateLimited, adaptive_delay
 from postroom import Delivery, Policy, Retry, Worker
 from postroom.room import Room
 

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "reconciliation"
+REPO = Path(__file__).parents[2]
+MODULE = "examples.reconciliation"
 
 
-def run(code: str = "import main; main.main()") -> str:
+def run(code: str = f"from {MODULE}.__main__ import main; main()") -> str:
     command = [sys.executable, "-W", "error", "-c", code]
-    ran = subprocess.run(command, check=False, cwd=EXAMPLE, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(command, check=False, cwd=REPO, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -34,7 +35,7 @@ def test_the_timelines_end_as_they_should() -> None:
 
 def test_a_rate_limit_delays_as_long_as_it_says_and_longer_when_it_says_nothing() -> None:
     delays = run(
-        "from fetcher import adaptive_delay as d;"
+        f"from {MODULE}.fetcher import adaptive_delay as d;"
         "print([d(n, None, first=1, most=60) for n in range(8)], d(3, 17.0, first=1, most=60))"
     )
     assert delays == "[1, 2, 4, 8, 16, 32, 60, 60] 17.0\n"
@@ -42,8 +43,8 @@ def test_a_rate_limit_delays_as_long_as_it_says_and_longer_when_it_says_nothing(
 
 FAILING = """
 import postroom, tempfile
-from fetcher import Fetcher, Platform
-from service import Reconciler, Report, Session, database, declare, submit, worker
+from examples.reconciliation.fetcher import Fetcher, Platform
+from examples.reconciliation.service import Reconciler, Report, Session, database, declare, submit, worker
 folder = tempfile.mkdtemp()
 db = database(f"sqlite:///{folder}/business.db")
 with postroom.open(f"sqlite:///{folder}/jobs.db") as room:

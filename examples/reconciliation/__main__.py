@@ -7,12 +7,12 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from fetcher import Fetcher, Numbers, Platform, RateLimited
-from service import QUEUE, Reconciler, Report, database, declare, submit, worker
 from sqlalchemy import Engine as Database
 from sqlalchemy.orm import Session
 
 import postroom
+from examples.reconciliation.fetcher import Fetcher, Numbers, Platform, RateLimited
+from examples.reconciliation.service import QUEUE, Reconciler, Report, database, declare, submit, worker
 from postroom.room import Room
 
 #: What takes minutes in production takes so long here.
