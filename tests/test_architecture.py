@@ -30,7 +30,8 @@ MAX_FUNCTION_LINES = 50
 WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
 DOMAIN = WORDS | {"backoff", "policy", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search", "settings",
+    "config", "content", "delivery", "draft", "history", "queue", "role", "room", "rotation", "search",
+    "settings",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
 
@@ -60,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "draft": DOMAIN | {"content", "delivery"},
     "history": DOMAIN,
     "rotation": DOMAIN,
+    "role": DOMAIN | {"rotation"},
     "search": DOMAIN,
     "queue": DOMAIN | {"content", "delivery", "draft", "search", "room"},
     "room": DOMAIN | {"config", "delivery", "history", "queue", "rotation", "settings"},

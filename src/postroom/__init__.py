@@ -16,19 +16,27 @@ from postroom.policy import Policy
 from postroom.room import open
 
 if TYPE_CHECKING:
-    from postroom.worker import Worker
+    from postroom.role import Share
+    from postroom.worker import Handlers, Worker
 
 __version__ = "0.1.0"
 
-__all__ = ["Bury", "Delivery", "LeaseLost", "Policy", "PostroomError", "QueueFull", "Retry", "Worker", "open"]
+__all__ = [
+    "Bury", "Delivery", "Handlers", "LeaseLost", "Policy", "PostroomError", "QueueFull", "Retry", "Share",
+    "Worker", "open",
+]  # fmt: skip
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
     # Loaded when asked for: a program that only puts messages needs no worker.
-    if name == "Worker":
-        from postroom.worker import Worker
+    if name in ("Handlers", "Worker"):
+        from postroom import worker
 
-        return Worker
+        return getattr(worker, name)
+    if name == "Share":
+        from postroom.role import Share
+
+        return Share
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

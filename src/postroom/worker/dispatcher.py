@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
 from postroom.model import BlockedBy, Claimed, Outcome, Receipt, Settlement, Verb
+from postroom.role import WHOLE, Share
 from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.crew import Crew
+from postroom.worker.listener import Listener
 
 log = logging.getLogger(__name__)
 
@@ -36,22 +39,30 @@ _REPEAT = 2.0
 _HANDS = "\0hands"
 
 Pending = tuple[Delivery, Settlement]
+Starts = dict[str, list[Delivery]]
 
 
 class Dispatcher:
     """What a worker holds, and the rounds in which it comes and goes."""
 
     def __init__(
-        self, room: Room, rotation: Rotation, crew: Crew, concurrency: int, prefetch: int | None, name: str
+        self,
+        room: Room,
+        rotation: Rotation,
+        crew: Crew,
+        concurrency: int,
+        prefetch: int | None,
+        shares: Mapping[str, Share],
+        name: str,
     ) -> None:
         self._room = room
         self._rotation = rotation
         self._crew = crew
         self._concurrency = concurrency
         self._prefetch = prefetch
+        self._shares = {queue: shares.get(queue, WHOLE) for queue in rotation.queues}
         self._name = name
-        self._waiter = room.waiter(rotation.queues)
-        self._armed = False
+        self._listener = Listener(room, rotation.queues, shares.keys())
         self._asleep = False
         #: Everything this worker has not settled yet: what the heartbeat renews.
         self._ours: dict[Receipt, Delivery] = {}
@@ -59,7 +70,7 @@ class Dispatcher:
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
         #: What was settled lately, and when.
         self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
-        self._in_hand = 0
+        self._in_hand = dict.fromkeys(rotation.queues, 0)
         #: When a hand last finished something, or the first one began after all were idle.
         self._moved_at = time.monotonic()
         #: Up to when every ring was heard.
@@ -80,14 +91,14 @@ class Dispatcher:
         """Have the dispatcher look at what the hands have finished."""
         if self._asleep:
             self._asleep = False
-            self._waiter.ring(_HANDS)
+            self._listener.ring(_HANDS)
 
     def interrupt(self) -> None:
         """Have the dispatcher look whether it should stop."""
-        self._waiter.ring()
+        self._listener.ring()
 
     def close(self) -> None:
-        self._waiter.close()
+        self._listener.close()
 
     @property
     def busy(self) -> bool:
@@ -138,18 +149,14 @@ class Dispatcher:
 
     def rest(self, limit: float) -> None:
         """Sleep until there is something to do, at most `limit` seconds."""
-        roomy = not self._leaving and self._space() > 0
-        if roomy != self._armed:
-            # Whoever cannot take more hands its ring on; whoever can, asks once more before it sleeps.
-            self._armed = roomy
-            if roomy:
-                self._waiter.arm()
-                self.ask_again()
-                return
-            self._waiter.disarm()
+        roomy = [] if self._leaving else self._roomy()
+        # Whoever cannot take more hands its ring on; whoever can, asks once more before it sleeps.
+        if new := self._listener.arm(roomy):
+            self._ask_at |= dict.fromkeys(new, 0.0)
+            return
         self._asleep = True
         if not self._crew.finished:
-            self._heard(self._waiter.wait(self._nap(limit, roomy)))
+            self._heard(self._listener.wait(self._nap(limit, roomy)))
             if roomy:
                 self._listened = time.monotonic()
         self._asleep = False
@@ -160,11 +167,11 @@ class Dispatcher:
         self._release_started()
         self._release_held(0)
 
-    def _nap(self, limit: float, roomy: bool) -> float:
+    def _nap(self, limit: float, roomy: list[str]) -> float:
         if self._waits_behind():
             limit = min(limit, _STALL)
         if roomy:
-            limit = min(limit, min(self._ask_at.values()) - time.monotonic())
+            limit = min(limit, min(self._ask_at[queue] for queue in roomy) - time.monotonic())
         return max(0.0, limit)
 
     def _heard(self, names: frozenset[str]) -> None:
@@ -191,7 +198,7 @@ class Dispatcher:
         finished = self._crew.finished
         while finished:
             delivery, settlement = finished.popleft()
-            self._in_hand -= 1
+            self._in_hand[delivery.queue] -= 1
             self._moved_at = time.monotonic()
             if settlement is None:
                 self._ours.pop(delivery.receipt, None)
@@ -214,7 +221,7 @@ class Dispatcher:
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
-            self._in_hand -= 1
+            self._in_hand[delivery.queue] -= 1
             self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _release_held(self, keep: int) -> None:
@@ -225,7 +232,7 @@ class Dispatcher:
                 self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _free(self) -> int:
-        return self._concurrency * self._crew.pace.started - self._in_hand
+        return self._concurrency * self._crew.pace.started - sum(self._in_hand.values())
 
     def _ahead(self) -> int:
         return self._crew.pace.held(self._concurrency) if self._prefetch is None else self._prefetch
@@ -236,12 +243,28 @@ class Dispatcher:
         space = free + ahead - sum(map(len, self._held.values()))
         return space if free > 0 or space >= ahead / 2 else 0
 
-    def _choose_starts(self) -> dict[str, list[Delivery]]:
+    def _roomy(self) -> list[str]:
+        """The queues of which something more can be taken now."""
+        if self._space() <= 0:
+            return []
+        return [
+            queue for queue in self._rotation.queues if self._claimable(queue, self._startable(queue, {}))
+        ]
+
+    def _startable(self, queue: str, starts: Starts) -> int:
+        """How many more of this queue may be started: by free hands, and within its share."""
+        free = self._free() - sum(map(len, starts.values()))
+        return self._shares[queue].startable(free, self._in_hand[queue] + len(starts.get(queue, ())))
+
+    def _claimable(self, queue: str, startable: int) -> int:
+        """How many more of this queue may be claimed, by its share alone."""
+        return self._shares[queue].claimable(startable, len(self._held[queue]))
+
+    def _choose_starts(self) -> Starts:
         """Held messages for the free hands, taking turns between queues."""
-        starts: dict[str, list[Delivery]] = {}
+        starts: Starts = {}
         free = self._free() - self._kept_for_a_suspect()
-        while free > 0 and any(self._held.values()):
-            queue = next(queue for queue in self._rotation.sequence(self._urgency) if self._held[queue])
+        while free > 0 and (queue := self._next_to_start(starts)):
             delivery = self._held[queue].popleft()
             self._rotation.gave(queue)
             if delivery.lost:
@@ -250,6 +273,13 @@ class Dispatcher:
             starts.setdefault(queue, []).append(delivery)
             free -= 1
         return starts
+
+    def _next_to_start(self, starts: Starts) -> str | None:
+        """The queue whose turn it is, of those that have something held and may start it."""
+        if not any(self._held.values()):
+            return None
+        turns = self._rotation.sequence(self._urgency)
+        return next((queue for queue in turns if self._held[queue] and self._startable(queue, starts)), None)
 
     def _kept_for_a_suspect(self) -> bool:
         """Whether to leave a hand to the coming claim: only that brings a suspect, or it would starve."""
@@ -268,9 +298,9 @@ class Dispatcher:
         # The order matters only to a claim, and by priority it costs a question to every queue.
         return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
 
-    def _request(self, queue: str, starts: dict[str, list[Delivery]]) -> ClaimRequest | None:
-        starting = sum(map(len, starts.values()))
-        start, space = max(0, self._free() - starting), self._space(starting)
+    def _request(self, queue: str, starts: Starts) -> ClaimRequest | None:
+        start = self._startable(queue, starts)
+        space = min(self._space(sum(map(len, starts.values()))), self._claimable(queue, start))
         early = time.monotonic() < self._ask_at[queue] and not self._lifts(queue, start)
         if early or space <= 0:
             return None
@@ -281,7 +311,7 @@ class Dispatcher:
             suspects=start > 0,
             lease=self._room.policy(queue).lease,
             consumer=self._name,
-            waiter=self._waiter if self._armed else None,
+            waiter=self._listener.waiter(queue),
         )
 
     def _lifts(self, queue: str, start: int) -> bool:
@@ -295,7 +325,7 @@ class Dispatcher:
 
     # --- a turn -----------------------------------------------------------------------------
 
-    def _turn(self, queue: str, starts: dict[str, list[Delivery]], request: ClaimRequest | None) -> None:
+    def _turn(self, queue: str, starts: Starts, request: ClaimRequest | None) -> None:
         pending = self._pending[queue][:MAX_BATCH]
         starting = starts.get(queue, [])
         try:
@@ -348,9 +378,9 @@ class Dispatcher:
 
     def _begin(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome is Outcome.OK:
-            if self._in_hand == 0:
+            if not any(self._in_hand.values()):
                 self._moved_at = time.monotonic()
-            self._in_hand += 1
+            self._in_hand[delivery.queue] += 1
             self._crew.hand(delivery)
         else:
             self._ours.pop(delivery.receipt, None)

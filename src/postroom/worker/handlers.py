@@ -14,7 +14,11 @@ Handler = Callable[[Delivery], Any]
 
 
 class Handlers:
-    """Handlers by queue, by kind, or by both; the closest registration wins."""
+    """Handlers by queue, by kind, or by both; the closest registration wins.
+
+    handlers = Handlers({"emails": send})
+    @handlers.handle("reports", kind="monthly")
+    """
 
     def __init__(self, by_queue: Mapping[str, Handler] | None = None) -> None:
         self._table: dict[tuple[str | None, str | None], Handler] = {}
@@ -22,6 +26,17 @@ class Handlers:
             raise InvalidInput(f"handlers: expected a function for each queue name, not {by_queue!r:.80}")
         for queue, handler in (by_queue or {}).items():
             self.register(handler, queue=queue)
+
+    def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
+        """Register a handler for a queue, for a kind, or for a kind of one queue. A decorator."""
+        if callable(queue):
+            raise InvalidInput('write @….handle("queue") or @….handle(kind="…"), with parentheses')
+
+        def register(handler: Handler) -> Handler:
+            self.register(handler, queue=queue, kind=kind)
+            return handler
+
+        return register
 
     def register(self, handler: Handler, *, queue: str | None = None, kind: str | None = None) -> None:
         if queue is None and kind is None:
@@ -43,6 +58,10 @@ class Handlers:
             if handler := self._table.get(key):
                 return handler
         return None
+
+    def serves(self, queue: str) -> bool:
+        """Whether any message of this queue could find a handler."""
+        return any(named in (queue, None) for named, _ in self._table)
 
     @property
     def queues(self) -> list[str]:

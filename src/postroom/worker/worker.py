@@ -9,13 +9,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.errors import Closed, InvalidInput, PostroomError
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH, check_between
+from postroom.role import Role, Share
 from postroom.room import Room
 from postroom.rotation import Order, Rotation
 from postroom.worker.crew import Around, Crew
@@ -34,10 +35,11 @@ _NAP = 1.0
 class Worker:
     """Works on queues until it is stopped.
 
-    handlers      a function for each queue, `def handler(delivery)`; more with `handle`
+    handlers      a function for each queue, `def handler(delivery)`, or `Handlers`; more with `handle`
     queues        what to work on, if other than the queues with a handler
     concurrency   how many handlers run at once, each on its own thread
     prefetch      how many messages to hold unstarted; None: as many as will begin within a moment
+    shares        what a queue may have of this worker, e.g. `{"reports": Share(concurrency=2)}`
     order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
     around        a context manager for every job, e.g. a database session; its value is `delivery.context`
     stop_timeout  how long a stop waits for running handlers
@@ -49,11 +51,12 @@ class Worker:
     def __init__(
         self,
         room: Room,
-        handlers: Mapping[str, Handler] | None = None,
+        handlers: Mapping[str, Handler] | Handlers | None = None,
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 1,
         prefetch: int | None = None,
+        shares: Mapping[str, Share] | None = None,
         order: Order = "round_robin",
         weights: Mapping[str, int] | None = None,
         around: Around | None = None,
@@ -69,13 +72,14 @@ class Worker:
         self.room = room
         self.name = name or f"{room.consumer}/worker"
         self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
-        self._handlers = Handlers(handlers)
+        self._handlers = handlers if isinstance(handlers, Handlers) else Handlers(handlers)
         self._queues = queues
         self._order: Order = order
         self._weights = weights
         self._around = around
         self._concurrency = concurrency
         self._prefetch = prefetch
+        self._shares = dict(shares or {})
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
         self._with_keeper = keeper
         self._stopping = threading.Event()
@@ -85,20 +89,36 @@ class Worker:
         self._crew: Crew | None = None
         self._thread: threading.Thread | None = None
 
+    @classmethod
+    def for_role(
+        cls, room: Room, role: Role, handlers: Mapping[str, Handler] | Handlers, **options: Any
+    ) -> Self:
+        """A worker with exactly the settings of this role; `options` are what a role does not say.
+
+        Raises InvalidInput when a queue of the role has no handler at all: each of its messages would
+        become a dead letter.
+        """
+        made = handlers if isinstance(handlers, Handlers) else Handlers(handlers)
+        if missing := [queue for queue in role.queues if not made.serves(queue)]:
+            raise InvalidInput(f"role {role.name!r}: there is no handler for {', '.join(missing)}")
+        return cls(
+            room,
+            made,
+            queues=role.queues,
+            concurrency=role.concurrency,
+            prefetch=role.prefetch,
+            shares=role.shares,
+            order=role.order,
+            weights=role.weights,
+            **{"stop_timeout": role.stop_timeout / 1_000, "name": f"{room.consumer}/{role.name}", **options},
+        )
+
     def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
         """Register a handler for a queue, for a kind, or for a kind of one queue. A decorator.
 
         A message without a handler of its own becomes a dead letter: no message can name code.
         """
-
-        if callable(queue):
-            raise InvalidInput('write @worker.handle("queue") or @worker.handle(kind="…"), with parentheses')
-
-        def register(handler: Handler) -> Handler:
-            self._handlers.register(handler, queue=queue, kind=kind)
-            return handler
-
-        return register
+        return self._handlers.handle(queue, kind)
 
     # --- running ----------------------------------------------------------------------------
 
@@ -158,7 +178,8 @@ class Worker:
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
         crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
-        dispatcher = Dispatcher(self.room, rotation, crew, self._concurrency, self._prefetch, self.name)
+        limits = (self._concurrency, self._prefetch, self._shares)
+        dispatcher = Dispatcher(self.room, rotation, crew, *limits, self.name)
         self._dispatcher, self._crew = dispatcher, crew
         heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:
