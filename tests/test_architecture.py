@@ -30,8 +30,8 @@ MAX_FUNCTION_LINES = 50
 WORDS = {"errors", "duration", "ids", "limits", "logs", "model"}
 DOMAIN = WORDS | {"backoff", "policy", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "config", "content", "delivery", "draft", "history", "queue", "role", "room", "rotation", "search",
-    "settings",
+    "config", "content", "delivery", "draft", "history", "matrix", "queue", "role", "room", "rotation",
+    "search", "settings", "source",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {"aio", "keeper", "worker"}
 
@@ -54,8 +54,10 @@ ALLOWED: dict[str, set[str]] = {
     "engines.spool": DOMAIN | {"engines.steps"},
     "engines.redis": DOMAIN | {"engines.steps"},
     # the Python door
-    "settings": WORDS | {"backoff", "policy"},
-    "config": WORDS | {"backoff", "policy", "settings"},
+    "source": {"errors"},
+    "settings": WORDS | {"backoff", "policy", "rotation"},
+    "config": WORDS | {"backoff", "policy", "role", "settings", "source"},
+    "matrix": WORDS | {"backoff", "config", "policy", "role"},
     "content": DOMAIN,
     "delivery": DOMAIN | {"content"},
     "draft": DOMAIN | {"content", "delivery"},

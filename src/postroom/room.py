@@ -43,10 +43,13 @@ _POLICY_AGE = 5.0
 Hook = Callable[[NewMessage, Queue], NewMessage | None]
 
 
-def open(url: str | None = None, *, config: Config | None = None, **settings: Any) -> Room:
+def open(
+    url: str | None = None, *, config: Config | None = None, declare: bool = True, **settings: Any
+) -> Room:
     """Open the room behind a URL; without one, as postroom.toml and POSTROOM_URL say.
 
-    `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`.
+    `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`. Unless
+    `declare` is false, the queues of the file promise from now on what it says, to everybody.
     Raises ConfigError for anything unknown, and EngineUnavailable when the store is not there.
     """
     from postroom.config import load  # here and not above: a room may be made without it
@@ -55,7 +58,7 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
         config = load(**settings) if url is None else load(url=url, **settings)
     elif settings:
         raise ConfigError("open takes a config or settings, not both")
-    return Room(_connect(url or config.url, config), config)
+    return Room(_connect(url or config.url, config), config, declare=declare)
 
 
 def _connect(url: str, config: Config) -> Engine:
@@ -143,7 +146,7 @@ class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
 class Room:
     """An open engine with its policies. Threads may share it; close it, or use it with `with`."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
+    def __init__(self, engine: Engine, config: Config, *, declare: bool = True) -> None:
         self.engine = engine
         self.config = config
         self.consumer = f"{os.uname().nodename}:{os.getpid()}"
@@ -159,7 +162,7 @@ class Room:
         #: Queues with messages that came in by the caller's own transactions.
         self._to_ring: set[str] = set()
         self._lock = threading.Lock()
-        for name, policy in config.declared.items():
+        for name, policy in config.declared.items() if declare else ():
             engine.declare(name, policy)
 
     # --- queues -----------------------------------------------------------------------------
