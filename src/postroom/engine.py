@@ -324,7 +324,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
-        """These messages and where they stand; None for what does not exist."""
+        """These messages, where they stand, and (by its token) who holds each; None for what is not there."""
 
     @abc.abstractmethod
     def find(

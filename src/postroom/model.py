@@ -313,7 +313,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and where it stands; what `get` and `find` show."""
+    """A message and where it stands; what `get` and `find` show.
+
+    `token` is that of the delivery which holds it, while it is processing: whoever looks can settle or
+    extend exactly what was seen, and is told `lost` if it has changed hands since.
+    """
 
     message: Message
     state: State
@@ -324,6 +328,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     ran_out: int = 0
     strays: int = 0
     order: int | None = None
+    token: str | None = None
     consumer: str = ""
     started_at: int | None = None
     deadline: int | None = None
@@ -335,6 +340,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         return self.message.id
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the delivery that holds it."""
+        return None if self.token is None else Receipt(self.message.queue, self.message.id, self.token)
 
     @property
     def failed_at(self) -> int | None:
