@@ -9,7 +9,7 @@ import typer
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
-COMMANDS = ("worker", "config", "demo")
+COMMANDS = ("queue", "message", "worker", "keeper", "config", "demo")
 
 app = typer.Typer(
     no_args_is_help=True,
