@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from postroom import settings as known
 from postroom.backoff import Backoff
 from postroom.config import Config, Setting, load
-from postroom.duration import format_duration
+from postroom.duration import format_duration, milliseconds
 from postroom.errors import ConfigError
 from postroom.limits import MAX_BODY
 from postroom.policy import SETTINGS, Policy
@@ -213,15 +213,26 @@ def test_a_queues_retries_override_max_attempts_above(load_text: Load) -> None:
     assert config.origin_of("other", "max_attempts") == "POSTROOM_RETRIES"
 
 
-def test_visibility_timeout_is_the_lease_and_the_time_to_work(load_text: Load) -> None:
-    config = load_text('lease = "1m"\nack_timeout = "off"\n[queues.a]\nvisibility_timeout = "10m"')
-    other, a = config.policy("other"), config.policy("a")
-    assert ((other.lease, other.ack_timeout), (a.lease, a.ack_timeout)) == (
-        (60_000, None),
-        (600_000, 600_000),
-    )
-    origins = {config.origin_of("a", name) for name in ("lease", "ack_timeout", "visibility_timeout")}
-    assert origins == {"postroom.toml [queues.a]"}
+@pytest.mark.parametrize(
+    ("given", "lease"), [("15s", 5_000), ("60s", 20_000), ("90s", 30_000), ("15m", 30_000), ("2ms", 1)]
+)
+def test_a_visibility_timeout_is_the_time_to_work_and_a_lease_within_it(
+    load_text: Load, given: str, lease: int
+) -> None:
+    config = load_text(f'lease = "1h"\nack_timeout = "off"\n[queues.a]\nvisibility_timeout = "{given}"')
+    a, other = config.policy("a"), config.policy("other")
+    assert (a.ack_timeout, a.lease) == (milliseconds(given), lease)
+    assert (other.ack_timeout, other.lease) == (None, 3_600_000)
+    assert config.origin_of("a", "visibility_timeout") == "postroom.toml [queues.a]"
+    assert config.origin_of("a", "lease") == "postroom.toml [queues.a], by visibility_timeout"
+    by_variable = load_text(environ={"POSTROOM_VISIBILITY_TIMEOUT": given})
+    assert by_variable.origin_of(None, "lease") == "POSTROOM_VISIBILITY_TIMEOUT"
+
+
+def test_a_lease_beside_a_visibility_timeout_is_taken_as_given(load_text: Load) -> None:
+    for text in ('lease = "2m"\nvisibility_timeout = "10m"', 'visibility_timeout = "10m"\nlease = "2m"'):
+        policy = load_text(text).default
+        assert (policy.lease, policy.ack_timeout) == (120_000, 600_000)
 
 
 OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "max_in_flight", "sla_p95",
@@ -282,9 +293,6 @@ BAD_FILES = {
         "postroom.toml: [queues.emails] 'high': a name with a dot is written [queues.\"emails.high\"]"
     ),
     # twice
-    'lease = "1m"\nvisibility_timeout = "1m"': (
-        "postroom.toml: visibility_timeout: lease and visibility_timeout set the same thing; give one of them"
-    ),
     'visibility_timeout = "1m"\nack_timeout = "off"': (
         "postroom.toml: ack_timeout: visibility_timeout and ack_timeout set the same thing; give one of them"
     ),
@@ -525,14 +533,15 @@ def test_the_queue_matrix_of_the_marketplace_is_what_was_specified() -> None:
     for queue, (hands, timeout, attempts, wait, sla, dead_letter) in MATRIX.items():
         policy = config.declared[queue]
         assert config.share(queue) == Share(hands)
-        assert policy.lease == policy.ack_timeout == timeout * 1_000
+        assert policy.ack_timeout == timeout * 1_000
+        assert policy.lease == min(30, timeout / 3) * 1_000
         assert policy.max_attempts == attempts
         assert policy.backoff == Backoff(wait * 1_000, 2.0, cap=3_600_000)
         assert policy.jitter
         assert policy.sla_p95 == sla * 1_000
         assert policy.dead_letter == dead_letter
         assert policy.on_dead
-    assert config.declared["beat"] == Policy(lease="5m", ack_timeout="5m", retries=0)
+    assert config.declared["beat"] == Policy(ack_timeout="5m", retries=0)
     assert {name: (role.concurrency, role.prefetch) for name, role in config.roles.items()} == POOLS
     worked = [queue for role in config.roles.values() for queue in role.queues]
     assert sorted(worked) == sorted(config.declared)

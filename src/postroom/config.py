@@ -268,12 +268,20 @@ def _layer(
         place = where + (spelled if spelled.isidentifier() else repr(spelled))
         if spelled not in names:
             raise ConfigError(f"{place}: {_unknown(spelled, names)}")
-        settings = known.meant(names[spelled])
-        if not layer.keys().isdisjoint(settings):
-            same = (key for key in given if not set(settings).isdisjoint(known.meant(names.get(key, ""))))
-            raise ConfigError(f"{place}: {' and '.join(same)} set the same thing; give one of them")
-        written = Setting(_value(place, names[spelled], value, level), origin or spelled)
-        layer |= dict.fromkeys(settings, written)
+        name = known.canonical(names[spelled])
+        if name in layer:
+            both = " and ".join(key for key in given if known.canonical(names.get(key, "")) == name)
+            raise ConfigError(f"{place}: {both} set the same thing; give one of them")
+        layer[name] = Setting(_value(place, names[spelled], value, level), origin or spelled)
+    return _with_lease(layer, {names[spelled]: spelled for spelled in given}, origin)
+
+
+def _with_lease(layer: dict[str, Setting], given: Mapping[str, str], origin: str | None) -> Layer:
+    """A visibility timeout says how long the work may take, and so what a lease is good for."""
+    spelled = given.get("visibility_timeout")
+    if spelled and "lease" not in layer:
+        lease = known.lease_within(layer["ack_timeout"].value)
+        layer["lease"] = Setting(lease, f"{origin}, by visibility_timeout" if origin else spelled)
     return layer
 
 

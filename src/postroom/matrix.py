@@ -61,7 +61,7 @@ def _time_to_work(policy: Policy, share: Share) -> Iterator[Found]:
         yield (
             "warning", "lease",
             f"is {lease}, but the work is taken back after its ack_timeout, {allowed}",
-            f'visibility_timeout = "{lease}" sets both; ack_timeout = "off" lets work take its time',
+            f'say visibility_timeout = "{lease}" if the work may take so long, or ack_timeout = "off"',
         )  # fmt: skip
 
 

@@ -19,21 +19,25 @@ from postroom.rotation import ORDERS
 
 #: TOML has no null: this turns off what can be turned off.
 OFF = "off"
-#: Other words for settings, as Celery and people say them. A message that is invisible for a while is
-#: leased, and comes back unless it is settled by then; n retries are n + 1 attempts.
-ALIASES = {"visibility_timeout": ("lease", "ack_timeout"), "retries": ("max_attempts",)}
+#: Other words for a setting, as Celery and people say them; n retries are n + 1 attempts.
+ALIASES = {"visibility_timeout": "ack_timeout", "retries": "max_attempts"}
+#: The longest lease that follows from a visibility_timeout, and its share of it.
+_LEASE, _LEASE_SHARE = 30_000, 3
 
 Reader = Callable[[str, Any], Any]
 
 
-def meant(name: str) -> tuple[str, ...]:
-    """The settings that a name stands for."""
-    return ALIASES.get(name, (name,))
-
-
 def canonical(name: str) -> str:
-    """The first of them, and the one that says what is valid."""
-    return meant(name)[0]
+    """The setting that a name stands for."""
+    return ALIASES.get(name, name)
+
+
+def lease_within(visibility_timeout: str) -> str:
+    """The lease for work that is to come back after this long, unless it is settled.
+
+    A part of it: else nobody could tell a worker that died from work that took too long.
+    """
+    return format_duration(min(_LEASE, max(1, milliseconds(visibility_timeout) // _LEASE_SHARE)))
 
 
 class Level(NamedTuple):

@@ -205,8 +205,8 @@ def test_check_finds_contradictions_and_says_where(shell: Shell) -> None:
         "postroom.toml:5: warning: [queues.emails]: is in no role: nobody started by role works on it"
         " (add it to the queues of a role)",
         "postroom.toml:6: warning: [queues.emails] lease: is 15m, but the work is taken back after its"
-        ' ack_timeout, 30s (visibility_timeout = "15m" sets both;'
-        ' ack_timeout = "off" lets work take its time)',
+        ' ack_timeout, 30s (say visibility_timeout = "15m" if the work may take so long,'
+        ' or ack_timeout = "off")',
         "not ok",
     ]
     found = json.loads(shell.run("config", "check", "--json", code=1).stdout)

@@ -114,7 +114,7 @@ def test_it_works_with_exactly_the_settings_of_its_role(shell: Shell, room: Room
     stats = {name: room.queue(name).stats() for name in ("small", "other", "nobody")}
     assert {name: stat.processing for name, stat in stats.items()} == {"small": 2, "other": 4, "nobody": 0}
     (info,) = room.engine.queues(["small"])
-    assert info.policy == postroom.Policy(lease="5m", ack_timeout="5m", retries=4, dead_letter="dlq_small")
+    assert info.policy == postroom.Policy(ack_timeout="5m", retries=4, dead_letter="dlq_small")
     let_go(shell)
     eventually(lambda: room.queue("small").stats().counters["acked"] == 10, PATIENCE)
     eventually(lambda: room.queue("other").stats().counters["acked"] == 10, PATIENCE)

@@ -69,8 +69,8 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
       dead_retention dead_limit on_dead dedupe_window keep_done suspect_after
     In a queue's table only, for each worker: concurrency prefetch
     In a role's table: queues concurrency prefetch order weights stop_timeout
-    Also understood: visibility_timeout (lease and ack_timeout),
-      retries (max_attempts - 1).
+    Also understood: visibility_timeout (ack_timeout, and a lease of a third of
+      it, at most 30s), retries (max_attempts - 1).
     """
     from postroom.config import load
     from postroom.limits import check_name
