@@ -26,7 +26,11 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md"), *REPO.glob("examples/**/*.md")],
+    ids=lambda path: path.name,
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
