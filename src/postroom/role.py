@@ -36,14 +36,14 @@ class Share:
 
     def claimable(self, startable: int, held: int) -> int:
         """How many more may be claimed: for free hands at once, to hold only when half of that is free."""
-        if self.concurrency is None and self.prefetch is None:
+        if self == WHOLE:
             return MAX_BATCH
         ahead = self.prefetch or 0
         space = ahead - held
         return max(0, startable + space) if startable > 0 or space >= ahead / 2 else 0
 
 
-#: What a queue has that nobody gave a share.
+#: What a queue has that nobody gave a share: everything.
 WHOLE = Share()
 
 

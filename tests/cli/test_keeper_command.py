@@ -30,6 +30,8 @@ def test_sweep_does_what_time_demands(inside: Inside, seen: Room) -> None:
 
     eventually(reclaimed, PATIENCE)
     assert queue.stats().ready == 1
+    told = [entry.info for entry in queue.history().entries if entry.event == "requeue"]
+    assert told[0]["triggered_by"] == "operator"
     assert inside.run("keeper", "sweep").out.splitlines()[0].split()[:2] == ["queue", "reclaimed"]
     inside.run("keeper", "sweep", "nope", code=3)
 

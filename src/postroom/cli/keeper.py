@@ -75,7 +75,7 @@ def sweep(queues: Queues = None, url: Url = None, json: Json = False) -> None:
     with opened(url) as room:
         names = [known(room, name).name for name in queues] if queues else [i.name for i in room.queues()]
         keeper = Keeper(room)
-        swept = {name: keeper.sweep(name, "manual") for name in counted(names, "swept")}
+        swept = {name: keeper.sweep(name, "operator") for name in counted(names, "swept")}
     if json:
         output.as_json([{"queue": name, **_document(done)} for name, done in swept.items()])
     else:

@@ -17,7 +17,7 @@ from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
 from postroom.model import BlockedBy, Claimed, Outcome, Receipt, Settlement, Verb
-from postroom.role import WHOLE, Share
+from postroom.role import Share
 from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.crew import Crew
@@ -60,9 +60,9 @@ class Dispatcher:
         self._crew = crew
         self._concurrency = concurrency
         self._prefetch = prefetch
-        self._shares = {queue: shares.get(queue, WHOLE) for queue in rotation.queues}
+        self._shares = {queue: shares[queue] for queue in rotation.queues if queue in shares}
         self._name = name
-        self._listener = Listener(room, rotation.queues, shares.keys())
+        self._listener = Listener(room, rotation.queues, self._shares)
         self._asleep = False
         #: Everything this worker has not settled yet: what the heartbeat renews.
         self._ours: dict[Receipt, Delivery] = {}
@@ -70,7 +70,9 @@ class Dispatcher:
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
         #: What was settled lately, and when.
         self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
-        self._in_hand = dict.fromkeys(rotation.queues, 0)
+        self._in_hand = 0
+        #: The same of each queue with a share.
+        self._of_share = dict.fromkeys(self._shares, 0)
         #: When a hand last finished something, or the first one began after all were idle.
         self._moved_at = time.monotonic()
         #: Up to when every ring was heard.
@@ -198,12 +200,17 @@ class Dispatcher:
         finished = self._crew.finished
         while finished:
             delivery, settlement = finished.popleft()
-            self._in_hand[delivery.queue] -= 1
+            self._leave_hand(delivery)
             self._moved_at = time.monotonic()
             if settlement is None:
                 self._ours.pop(delivery.receipt, None)
             else:
                 self._settle_later(delivery, settlement)
+
+    def _leave_hand(self, delivery: Delivery) -> None:
+        self._in_hand -= 1
+        if self._shares and delivery.queue in self._shares:
+            self._of_share[delivery.queue] -= 1
 
     def _settle_later(self, delivery: Delivery, settlement: Settlement) -> None:
         self._pending[delivery.queue].append((delivery, settlement))
@@ -221,7 +228,7 @@ class Dispatcher:
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
-            self._in_hand[delivery.queue] -= 1
+            self._leave_hand(delivery)
             self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _release_held(self, keep: int) -> None:
@@ -232,7 +239,7 @@ class Dispatcher:
                 self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _free(self) -> int:
-        return self._concurrency * self._crew.pace.started - sum(self._in_hand.values())
+        return self._concurrency * self._crew.pace.started - self._in_hand
 
     def _ahead(self) -> int:
         return self._crew.pace.held(self._concurrency) if self._prefetch is None else self._prefetch
@@ -253,12 +260,16 @@ class Dispatcher:
 
     def _startable(self, queue: str, starts: Starts) -> int:
         """How many more of this queue may be started: by free hands, and within its share."""
-        free = self._free() - sum(map(len, starts.values()))
-        return self._shares[queue].startable(free, self._in_hand[queue] + len(starts.get(queue, ())))
+        free = max(0, self._free() - sum(map(len, starts.values())))
+        share = self._shares.get(queue)
+        if share is None:
+            return free
+        return share.startable(free, self._of_share[queue] + len(starts.get(queue, ())))
 
     def _claimable(self, queue: str, startable: int) -> int:
         """How many more of this queue may be claimed, by its share alone."""
-        return self._shares[queue].claimable(startable, len(self._held[queue]))
+        share = self._shares.get(queue)
+        return MAX_BATCH if share is None else share.claimable(startable, len(self._held[queue]))
 
     def _choose_starts(self) -> Starts:
         """Held messages for the free hands, taking turns between queues."""
@@ -278,8 +289,10 @@ class Dispatcher:
         """The queue whose turn it is, of those that have something held and may start it."""
         if not any(self._held.values()):
             return None
-        turns = self._rotation.sequence(self._urgency)
-        return next((queue for queue in turns if self._held[queue] and self._startable(queue, starts)), None)
+        for queue in self._rotation.sequence(self._urgency):
+            if self._held[queue] and (queue not in self._shares or self._startable(queue, starts)):
+                return queue
+        return None
 
     def _kept_for_a_suspect(self) -> bool:
         """Whether to leave a hand to the coming claim: only that brings a suspect, or it would starve."""
@@ -378,9 +391,11 @@ class Dispatcher:
 
     def _begin(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome is Outcome.OK:
-            if not any(self._in_hand.values()):
+            if self._in_hand == 0:
                 self._moved_at = time.monotonic()
-            self._in_hand[delivery.queue] += 1
+            self._in_hand += 1
+            if self._shares and delivery.queue in self._shares:
+                self._of_share[delivery.queue] += 1
             self._crew.hand(delivery)
         else:
             self._ours.pop(delivery.receipt, None)
