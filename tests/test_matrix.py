@@ -84,9 +84,12 @@ def test_hands_that_no_queue_may_use(tmp_path: Path) -> None:
 
 
 def test_workers_need_a_store_that_processes_share(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text('lease = "5s"' + SOUND, encoding="utf-8")
     (finding,) = found(tmp_path, 'url = "memory://"' + SOUND)
     assert (finding.severity, finding.key, finding.line) == ("error", "url", 1)
     assert found(tmp_path, 'url = "memory://"') == []
+    (elsewhere,) = findings(load(tmp_path / "matrix.toml", environ={"POSTROOM_URL": "memory://"}))
+    assert elsewhere.line is None, "a variable says so, no line of the file"
 
 
 def test_errors_come_first_and_then_the_order_of_the_file(tmp_path: Path) -> None:

@@ -51,9 +51,10 @@ class Source:
         begins = None
         for number, table, found in _places(self.text):
             if table == _plain(heading.strip("[]")):
-                begins = begins or number
                 if found == key:
                     return number
+                if not found:
+                    begins = begins or number
         return begins
 
 

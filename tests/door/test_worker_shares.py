@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom import Delivery, Handlers, Policy, Share, Worker
+import postroom
+from postroom import Delivery, Handlers, Share, Worker
 from postroom.errors import InvalidInput
 from postroom.limits import MAX_BATCH
 from postroom.model import State
 from postroom.queue import Queue
 from postroom.role import Role
 from postroom.room import Room
+from tests.door.shares import SELDOM, Watch, check_that_rings_go_to_who_has_room
 from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, room_on
-
-
-class Watch:
-    """A handler that notes how many of each queue run at once, and may be held up at a gate."""
-
-    def __init__(self, gate: threading.Event | None = None) -> None:
-        self.most: Counter[str] = Counter()
-        self.running: Counter[str] = Counter()
-        self.done: Counter[str] = Counter()
-        self._gate = gate
-        self._lock = threading.Lock()
-
-    def __call__(self, delivery: Delivery) -> None:
-        with self._lock:
-            self.running[delivery.queue] += 1
-            self.most[delivery.queue] = max(self.most[delivery.queue], self.running[delivery.queue])
-        if self._gate:
-            self._gate.wait(PATIENCE)
-        with self._lock:
-            self.running[delivery.queue] -= 1
-            self.done[delivery.queue] += 1
-
-
-#: Whoever hears no ring looks again after a third of this.
-SELDOM = Policy(lease="10m")
-
-
-def runs(watch: Watch, count: int) -> bool:
-    return watch.running["q"] == count
 
 
 def has(begun: list[int], count: int) -> bool:
@@ -133,21 +106,14 @@ def test_the_pool_is_the_bound_of_all_shares_together(live: Room, hire: Hire, ga
 # ---- Rings ----------------------------------------------------------------------------------------
 
 
-def test_a_ring_that_one_worker_cannot_use_reaches_another(
-    live: Room, hire: Hire, gate: threading.Event
-) -> None:
-    """The first worker waits for "other" with its share of "q" used up; only the second can take more."""
-    queue = live.queue("q", policy=SELDOM)
-    live.queue("other").put("x")
-    full, idle = Watch(gate), Watch(gate)
-    queue.put("first")
-    hire(live, {"q": full, "other": full}, concurrency=8, shares={"q": Share(1)}, keeper=False)
-    eventually(lambda: full.running == {"q": 1, "other": 1})
-    hire(live, {"q": idle}, concurrency=8, keeper=False)
-    for n in range(1, 6):
-        queue.put(n)
-        eventually(partial(runs, idle, n), timeout=60)
-    assert full.running["q"] == 1
+def test_a_ring_that_one_worker_cannot_use_reaches_another(live: Room) -> None:
+    check_that_rings_go_to_who_has_room(live, live)
+
+
+def test_so_it_does_in_another_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with postroom.open(url) as first, postroom.open(url) as second:
+        check_that_rings_go_to_who_has_room(first, second)
 
 
 def test_a_free_place_is_filled_at_once(live: Room, hire: Hire) -> None:

@@ -119,7 +119,8 @@ def check(config: File = None, strict: Strict = False, json: Json = False) -> No
         output.as_json({"ok": not wrong, "findings": [finding._asdict() for finding in found]})
     else:
         for finding in found:
-            print(f"{loaded.file}:{finding.line or 0}: {finding}")
+            place = f"{loaded.file}:{finding.line}" if finding.line else loaded.file
+            print(f"{place}: {finding}")
         print("not ok" if wrong else "ok")
     if wrong:
         raise typer.Exit(1)
