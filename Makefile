@@ -33,4 +33,4 @@ bench:   ## the measurements
 
 clean:   ## remove everything that can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
-	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
+	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +

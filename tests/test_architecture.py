@@ -27,11 +27,11 @@ MAX_FUNCTION_LINES = 50
 # stands for everything inside it too. Only "engines" speaks for nobody else: engines do not know each
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
-WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model"}
+WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model", "stats"}
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "audit", "config", "content", "delivery", "draft", "history", "queue", "room", "rotation", "search",
-    "settings", "suspects", "telemetry", "timetable",
+    "audit", "config", "content", "delivery", "draft", "history", "matrix", "queue", "recent", "role",
+    "room", "rotation", "search", "settings", "source", "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "logs": set(),
     "findings": set(),
     "model": {"errors", "duration", "ids", "limits"},
+    "stats": set(),
     "backoff": {"errors", "duration"},
     "policy": WORDS | {"backoff"},
     # the one contract, and those who keep it
@@ -60,14 +61,18 @@ ALLOWED: dict[str, set[str]] = {
     "engines.spool": DOMAIN | {"engines.steps"},
     "engines.redis": DOMAIN | {"engines.steps"},
     # the Python door
-    "settings": WORDS | {"backoff", "policy"},
+    "source": {"errors"},
+    "settings": WORDS | {"backoff", "policy", "rotation"},
     "timetable": {"errors", "duration", "limits"},
-    "config": WORDS | {"backoff", "policy", "settings", "timetable"},
+    "config": WORDS | {"backoff", "policy", "role", "settings", "source", "timetable"},
+    "matrix": WORDS | {"backoff", "config", "policy", "role"},
     "content": DOMAIN,
     "delivery": DOMAIN | {"content"},
     "draft": DOMAIN | {"content", "delivery"},
     "history": DOMAIN,
     "rotation": DOMAIN,
+    "recent": DOMAIN,
+    "role": DOMAIN | {"rotation"},
     "search": DOMAIN,
     "audit": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from postroom import settings as known
 from postroom.backoff import Backoff
 from postroom.config import Config, Setting, load
-from postroom.duration import format_duration
+from postroom.duration import format_duration, milliseconds
 from postroom.errors import ConfigError
 from postroom.limits import MAX_BODY
 from postroom.policy import SETTINGS, Policy
+from postroom.role import Role, Share
 
 REPO = Path(__file__).parents[1]
 
@@ -90,7 +91,7 @@ def test_max_body_is_what_an_engine_takes_by_itself() -> None:
 
 
 def test_every_policy_setting_can_be_set() -> None:
-    assert set(known.QUEUE_LEVEL) == SETTINGS | {"visibility_timeout"}
+    assert set(known.QUEUE_LEVEL) == SETTINGS | {"visibility_timeout", "concurrency", "prefetch"}
     assert set(load(environ={}).settings) == set(known.TOP_LEVEL) - set(known.ALIASES)
 
 
@@ -121,6 +122,7 @@ def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
         "idempotency_every_task": "on", "durability": "replicated", "telemetry": "on", "tracing": "on",
         "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
+        "app": "shop.jobs:handlers",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -213,9 +215,26 @@ def test_a_queues_retries_override_max_attempts_above(load_text: Load) -> None:
     assert config.origin_of("other", "max_attempts") == "POSTROOM_RETRIES"
 
 
-def test_visibility_timeout_is_the_lease(load_text: Load) -> None:
-    config = load_text('lease = "1m"\n[queues.a]\nvisibility_timeout = "10m"')
-    assert (config.policy("other").lease, config.policy("a").lease) == (60_000, 600_000)
+@pytest.mark.parametrize(
+    ("given", "lease"), [("15s", 5_000), ("60s", 20_000), ("90s", 30_000), ("15m", 30_000), ("2ms", 1)]
+)
+def test_a_visibility_timeout_is_the_time_to_work_and_a_lease_within_it(
+    load_text: Load, given: str, lease: int
+) -> None:
+    config = load_text(f'lease = "1h"\nack_timeout = "off"\n[queues.a]\nvisibility_timeout = "{given}"')
+    a, other = config.policy("a"), config.policy("other")
+    assert (a.ack_timeout, a.lease) == (milliseconds(given), lease)
+    assert (other.ack_timeout, other.lease) == (None, 3_600_000)
+    assert config.origin_of("a", "visibility_timeout") == "postroom.toml [queues.a]"
+    assert config.origin_of("a", "lease") == "postroom.toml [queues.a], by visibility_timeout"
+    by_variable = load_text(environ={"POSTROOM_VISIBILITY_TIMEOUT": given})
+    assert by_variable.origin_of(None, "lease") == "POSTROOM_VISIBILITY_TIMEOUT"
+
+
+def test_a_lease_beside_a_visibility_timeout_is_taken_as_given(load_text: Load) -> None:
+    for text in ('lease = "2m"\nvisibility_timeout = "10m"', 'visibility_timeout = "10m"\nlease = "2m"'):
+        policy = load_text(text).default
+        assert (policy.lease, policy.ack_timeout) == (120_000, 600_000)
 
 
 OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "put_rate", "max_in_flight", "sla_p95",
@@ -270,14 +289,14 @@ BAD_FILES = {
         "postroom.toml: [queues.q] visibility_timeot: unknown setting; did you mean visibility_timeout?"
     ),
     "[queues.q]\nsweep_batch = 5": (
-        "postroom.toml: [queues.q] sweep_batch: belongs to the top of the file, not to one queue"
+        "postroom.toml: [queues.q] sweep_batch: belongs to the top of the file"
     ),
     "[queues.emails.high]\ncapacity = 5": (
-        "postroom.toml: [queues.emails] 'high': a queue name with a dot is written [queues.\"emails.high\"]"
+        "postroom.toml: [queues.emails] 'high': a name with a dot is written [queues.\"emails.high\"]"
     ),
     # twice
-    'lease = "1m"\nvisibility_timeout = "1m"': (
-        "postroom.toml: visibility_timeout: lease and visibility_timeout set the same thing; give one of them"
+    'visibility_timeout = "1m"\nack_timeout = "off"': (
+        "postroom.toml: ack_timeout: visibility_timeout and ack_timeout set the same thing; give one of them"
     ),
     "[queues.q]\nretries = 2\nmax_attempts = 3": (
         "postroom.toml: [queues.q] max_attempts: retries and max_attempts set the same thing;"
@@ -327,6 +346,39 @@ BAD_FILES = {
     ),
     '[queues."a b"]\nlease = []': (
         "postroom.toml: [queues.\"a b\"] lease: expected seconds, a timedelta or text such as \"15m\", not []"
+    ),
+    # workers
+    "concurrency = 5": "postroom.toml: concurrency: unknown setting",
+    'app = "no colon"': (
+        'postroom.toml: app: expected "module:variable", such as "shop.jobs:handlers",'
+        " not 'no colon' (or \"off\")"
+    ),
+    "[queues.q]\nconcurrency = 0": (
+        'postroom.toml: [queues.q] concurrency: 0 is not a whole number from 1 to 1,000 (or "off")'
+    ),
+    "roles = 5": "postroom.toml: roles: expected tables such as [roles.emails], not 5",
+    "[roles.fast]": "postroom.toml: [roles.fast] queues: missing; a role works on at least one queue",
+    "[roles.fast]\nqueues = []": (
+        "postroom.toml: [roles.fast] queues: expected names such as [\"emails\", \"reports\"], not []"
+    ),
+    '[roles.fast]\nqueues = ["a", "b", "a"]': "postroom.toml: [roles.fast] queues: 'a' is there twice",
+    '[roles.fast]\nqueue = ["a"]': (
+        "postroom.toml: [roles.fast] queue: unknown setting; did you mean queues?"
+    ),
+    '[roles.fast]\nqueues = ["a"]\nconcurrency = "off"': (
+        "postroom.toml: [roles.fast] concurrency: 'off' is not a whole number from 1 to 1,000"
+    ),
+    '[roles.fast]\nqueues = ["a"]\nprefetch = -1': (
+        'postroom.toml: [roles.fast] prefetch: -1 is not a whole number from 0 to 1,000 (or "off")'
+    ),
+    '[roles.fast]\nqueues = ["a"]\norder = "random"': (
+        "postroom.toml: [roles.fast] order: 'random' is not one of round_robin, listed, priority, weighted"
+    ),
+    '[roles.fast]\nqueues = ["a"]\nweights = { a = 0 }': (
+        "postroom.toml: [roles.fast] weights: 0 is not a whole number from 1"
+    ),
+    '[roles.fast]\nqueues = ["a"]\nlease = "1m"': (
+        "postroom.toml: [roles.fast] lease: unknown setting"
     ),
     "dead_letter = '{'": (
         "postroom.toml: dead_letter: '{' must be 1 to 200 bytes without control characters or braces"
@@ -389,81 +441,112 @@ def test_a_mistake_in_an_argument(refusal: Callable[..., str]) -> None:
     assert refusal(capacity=0) == 'argument capacity: 0 is not a whole number from 1 (or "off")'
 
 
-# ---- The queue matrix -----------------------------------------------------------------------------
+# ---- Roles, and our part of a project's file --------------------------------------------------------
 
-MATRIX = """
-ack_timeout = "off"
-
-[queues.fast_default]
-visibility_timeout = "30s"
-retries = 3
-backoff = "2^n * 5s"
-sla_p95 = "2s"
-dead_letter = "dlq_fast"
-
-[queues.notifications_email]
-visibility_timeout = "60s"
-retries = 5
-backoff = "2^n * 10s"
-sla_p95 = "5s"
-dead_letter = "dlq_fast"
-
-[queues.chat_events]
-visibility_timeout = "15s"
-retries = 2
-backoff = "2^n * 3s"
-sla_p95 = "1s"
-dead_letter = "dlq_fast"
-
-[queues.heavy_settlements]
-visibility_timeout = "10m"
-retries = 5
-backoff = "2^n * 60s"
-sla_p95 = "60s"
-dead_letter = "dlq_heavy"
-
-[queues.heavy_payouts]
-visibility_timeout = "15m"
-retries = 6
-backoff = "2^n * 90s"
-sla_p95 = "120s"
-dead_letter = "dlq_heavy"
-
-[queues.media_processing]
-visibility_timeout = "5m"
-retries = 4
-backoff = "2^n * 30s"
-sla_p95 = "45s"
-dead_letter = "dlq_heavy"
-
-[queues.beat]
-visibility_timeout = "5m"
+ROLES = """
+[roles.fast]
+queues = ["emails", "chat", "undeclared"]
+concurrency = 20
+prefetch = 5
+order = "weighted"
+weights = { emails = 3 }
+stop_timeout = "1m"
+[roles.plain]
+queues = ["chat"]
+[queues.emails]
+concurrency = 10
+[queues.chat]
+concurrency = "off"
+prefetch = 2
+[queues.reports]
+concurrency = 1
 """
 
-#: Seconds: visibility timeout; attempts; seconds: first wait, SLA; dead-letter name.
-EXPECTED = {
-    "fast_default": (30, 4, 5, 2, "dlq_fast"),
-    "notifications_email": (60, 6, 10, 5, "dlq_fast"),
-    "chat_events": (15, 3, 3, 1, "dlq_fast"),
-    "heavy_settlements": (600, 6, 60, 60, "dlq_heavy"),
-    "heavy_payouts": (900, 7, 90, 120, "dlq_heavy"),
-    "media_processing": (300, 5, 30, 45, "dlq_heavy"),
+
+def test_a_role_says_what_a_worker_does_and_has_the_shares_of_its_queues(load_text: Load) -> None:
+    config = load_text(ROLES)
+    shares = {"emails": Share(10), "chat": Share(None, 2)}
+    queues = ("emails", "chat", "undeclared")
+    assert config.role("fast") == Role("fast", queues, 20, 5, "weighted", {"emails": 3}, 60_000, shares)
+    assert config.role("plain") == Role("plain", ("chat",), shares={"chat": Share(None, 2)})
+    assert config.share("reports") == Share(1)
+    assert config.share("undeclared") == Share()
+
+
+def test_a_share_is_no_policy(load_text: Load) -> None:
+    assert load_text(ROLES).policy("emails") == Policy()
+
+
+def test_every_setting_of_a_role_has_its_origin(load_text: Load) -> None:
+    config = load_text(ROLES)
+    assert config.role_tables["fast"]["prefetch"] == Setting(5, "postroom.toml [roles.fast]")
+    assert config.role_tables["plain"]["concurrency"] == Setting(1, "default")
+    assert config.origin_of("emails", "concurrency") == "postroom.toml [queues.emails]"
+    assert config.origin_of("other", "concurrency") == "default"
+
+
+def test_an_unknown_role_is_refused_with_those_there_are(load_text: Load) -> None:
+    with pytest.raises(ConfigError, match=r"^role 'fats': unknown; there is fast, plain$"):
+        load_text(ROLES).role("fats")
+    with pytest.raises(ConfigError, match="no role is configured"):
+        load_text().role("fast")
+
+
+def test_a_projects_file_has_a_part_for_us(load_text: Load) -> None:
+    text = '[tool.other]\nlease = 5\n[tool.postroom]\nlease = "1m"\n[tool.postroom.queues.a]\nretries = 1'
+    Path("pyproject.toml").write_text(text, encoding="utf-8")
+    Path("postroom.toml").unlink(missing_ok=True)
+    config = load(environ={})
+    assert config.settings["lease"] == Setting("1m", "pyproject.toml [tool.postroom]")
+    assert config.origin_of("a", "retries") == "pyproject.toml [tool.postroom.queues.a]"
+    assert load(environ={}, path="pyproject.toml") == config
+    assert load_text("").file == "postroom.toml", "the file of our own comes first"
+
+
+def test_a_projects_file_without_our_part_is_not_ours_to_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in ("[project]\nname = 'x'", "this is [not TOML"):
+        Path("pyproject.toml").write_text(text, encoding="utf-8")
+        assert load(environ={}).file is None
+    Path("pyproject.toml").write_text("[tool.postroom]\nleese = 1", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^pyproject.toml \[tool.postroom\]: leese: unknown setting"):
+        load(environ={})
+
+
+# ---- The queue matrix -----------------------------------------------------------------------------
+
+#: A worker's hands; seconds: visibility timeout; attempts; seconds: first wait, SLA; dead-letter name.
+MATRIX = {
+    "fast_default": (20, 30, 4, 5, 2, "dlq_fast"),
+    "notifications_email": (10, 60, 6, 10, 5, "dlq_fast"),
+    "chat_events": (15, 15, 3, 3, 1, "dlq_fast"),
+    "heavy_settlements": (4, 600, 6, 60, 60, "dlq_heavy"),
+    "heavy_payouts": (4, 900, 7, 90, 120, "dlq_heavy"),
+    "media_processing": (6, 300, 5, 30, 45, "dlq_heavy"),
 }
+POOLS = {"fast": (20, None), "heavy": (4, 0), "media": (6, 0), "beat": (1, 0)}
 
 
-def test_the_queue_matrix_loads(load_text: Load) -> None:
-    declared = load_text(MATRIX).declared
-    assert set(declared) == {*EXPECTED, "beat"}
-    for queue, (lease, attempts, wait, sla, dead_letter) in EXPECTED.items():
-        policy = declared[queue]
-        assert policy.lease == lease * 1_000
+def test_the_queue_matrix_of_the_marketplace_is_what_was_specified() -> None:
+    config = load(REPO / "examples" / "marketplace" / "postroom.toml", environ={})
+    assert set(config.declared) == {*MATRIX, "beat"}
+    for queue, (hands, timeout, attempts, wait, sla, dead_letter) in MATRIX.items():
+        policy = config.declared[queue]
+        assert config.share(queue) == Share(hands)
+        assert policy.ack_timeout == timeout * 1_000
+        assert policy.lease == min(30, timeout / 3) * 1_000
         assert policy.max_attempts == attempts
         assert policy.backoff == Backoff(wait * 1_000, 2.0, cap=3_600_000)
-        assert [policy.backoff.delay(n) for n in range(3)] == [wait * 1_000, wait * 2_000, wait * 4_000]
+        assert policy.jitter
         assert policy.sla_p95 == sla * 1_000
         assert policy.dead_letter == dead_letter
-        assert policy.ack_timeout is None
-    assert declared["beat"] == Policy(lease="5m", ack_timeout=None)
+        assert policy.on_dead
+    assert config.declared["beat"] == Policy(ack_timeout="5m", retries=0)
+    assert {name: (role.concurrency, role.prefetch) for name, role in config.roles.items()} == POOLS
+    worked = [queue for role in config.roles.values() for queue in role.queues]
+    assert sorted(worked) == sorted(config.declared)
 
 
 # ---- Properties -----------------------------------------------------------------------------------
@@ -514,7 +597,7 @@ def test_whatever_stands_in_a_variable_is_taken_or_refused_in_one_line(text: str
 
 @given(st.integers(1, 10**15))
 def test_a_size_is_written_so_that_it_reads_back(size: int) -> None:
-    assert known.size_in_bytes(known.written("max_body", size)) == size
+    assert known.size_in_bytes(known.TOP.written("max_body", size)) == size
 
 
 # ---- What is shown, what is documented --------------------------------------------------------------

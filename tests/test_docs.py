@@ -21,6 +21,7 @@ PAGES = [
     "docs/how-to/use-a-sqlite-file.md",
     "docs/how-to/use-with-celery.md",
 ]
+ROLES = REPO / "docs" / "how-to" / "run-workers-by-role.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -36,7 +37,32 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md"), *REPO.glob("examples/**/*.md")],
+    ids=lambda path: path.name,
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_page_about_roles_can_be_followed(tmp_path: Path) -> None:
+    """Its file, its module and its commands, with a message that is worked on at the end."""
+    page = ROLES.read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (module,) = BLOCK.findall(page)
+    (tmp_path / "postroom.toml").write_text(matrix, encoding="utf-8")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "jobs.py").write_text(module, encoding="utf-8")
+
+    def run(*args: str) -> str:
+        command = [sys.executable, "-m", "postroom.cli", *args]
+        ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert run("config", "check", "--strict") == "ok\n"
+    run("message", "put", "emails", '{"to": "ada"}')
+    run("message", "put", "chat", '{"who": "bob"}', "--kind", "joined")
+    assert sorted(run("worker", "--role", "fast", "--drain").splitlines()) == ["bob joined", "to ada"]

@@ -16,13 +16,15 @@ from postroom.policy import Policy
 from postroom.room import open
 
 if TYPE_CHECKING:
-    from postroom.worker import Worker
+    from postroom.role import Share
+    from postroom.worker import Handlers, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bury",
     "Delivery",
+    "Handlers",
     "Later",
     "LeaseLost",
     "Policy",
@@ -30,6 +32,7 @@ __all__ = [
     "QueueFull",
     "RateLimited",
     "Retry",
+    "Share",
     "Worker",
     "open",
 ]
@@ -39,8 +42,12 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:
     # Loaded when asked for: a program that only puts messages needs no worker.
-    if name == "Worker":
-        from postroom.worker import Worker
+    if name in ("Handlers", "Worker"):
+        from postroom import worker
 
-        return Worker
+        return getattr(worker, name)
+    if name == "Share":
+        from postroom.role import Share
+
+        return Share
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,10 +24,11 @@ from postroom.delivery import Delivery
 from postroom.draft import PutOptions
 from postroom.duration import Duration, Instant
 from postroom.engine import ClaimRequest
-from postroom.model import Put, QueueStats
+from postroom.model import Put
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.room import Room, RoomStats
+from postroom.stats import QueueStats
 from postroom.waiter import Waiter
 
 P = ParamSpec("P")

@@ -1,7 +1,8 @@
 """Where every setting comes from: defaults < postroom.toml < POSTROOM_* variables < arguments.
 
 A setting given at the top of the file, in the environment or as an argument is meant for all
-queues; a table `[queues.NAME]` is about one queue and therefore beats all of them. Every value
+queues; a table `[queues.NAME]` is about one queue and therefore beats all of them. A table
+`[roles.NAME]` says what one kind of worker does. Together they are the queue matrix. Every value
 knows its origin, unknown names are errors with a suggestion, and nothing wrong is passed over:
 `load` either gives a complete, valid configuration or raises ConfigError in one line.
 """
@@ -15,17 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from postroom import settings as known
+from postroom import source as sources
 from postroom import timetable
 from postroom.duration import milliseconds
 from postroom.errors import ConfigError, InvalidInput
 from postroom.limits import MAX_BATCH, check_name
 from postroom.policy import Policy
+from postroom.role import WHOLE, Role, Share
+from postroom.settings import Level
+from postroom.source import Source
 from postroom.timetable import Schedule
 
-FILE = "postroom.toml"
 PREFIX = "POSTROOM_"
-#: Names the file, and is therefore the one variable that is not a setting.
-FILE_VARIABLE = "POSTROOM_CONFIG"
 #: What Kubernetes and Docker put into every container beside a service that is called "postroom".
 _SERVICE_LINK = re.compile(r"POSTROOM_(SERVICE_|PORT$|PORT_)")
 
@@ -46,6 +48,7 @@ class Config:
     """A complete, valid configuration. Spans are milliseconds, sizes bytes.
 
     url             which engine, and where its store is
+    app             where the handlers are, as "module:variable"; None: nobody said so
     sweep_interval  a queue nobody consumes is swept at least this often
     sweep_batch     how much one sweep call does at most; a full one is repeated at once
     max_body        the largest body that can be put
@@ -61,13 +64,16 @@ class Config:
     tracing         whether puts and work are OpenTelemetry spans
     default         the policy of every queue without a table of its own
     declared        the policies of the queues that have one
-    file            the file that was read; None without one
+    roles           the worker roles
+    source          the file that was read, if any
     settings        every setting of the top level
     tables          what the queues' own tables give, and nothing else
+    role_tables     every setting of the roles
     schedules       what to put when, by name
     """
 
     url: str = field(repr=False)  # it may hold a password
+    app: str | None
     sweep_interval: int
     sweep_batch: int
     max_body: int
@@ -85,19 +91,38 @@ class Config:
     tracing: bool
     default: Policy
     declared: Mapping[str, Policy]
-    file: str | None
+    roles: Mapping[str, Role]
+    source: Source
     settings: Layer = field(repr=False)
     tables: Mapping[str, Layer] = field(repr=False)
+    role_tables: Mapping[str, Layer] = field(repr=False)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str | None:
+        """The file that was read; None without one."""
+        return self.source.file
 
     def policy(self, queue: str) -> Policy:
         """What this queue promises, whether or not it has a table."""
         return self.declared.get(queue, self.default)
 
+    def role(self, name: str) -> Role:
+        """The role of this name. Raises ConfigError, naming those that there are."""
+        if name in self.roles:
+            return self.roles[name]
+        there = f"there is {', '.join(self.roles)}" if self.roles else "no role is configured"
+        raise ConfigError(f"role {name!r}: unknown; {there}")
+
+    def share(self, queue: str) -> Share:
+        """What this queue may have of one worker."""
+        return _share(self.tables.get(queue, {})) or WHOLE
+
     def settings_of(self, queue: str) -> Layer:
-        """The policy of a queue, setting by setting, each with its origin."""
-        given = {**self.settings, **self.tables.get(queue, {})}
-        return {name: given[name] for name in known.POLICY}
+        """What holds for a queue, setting by setting, each with its origin."""
+        off = dict.fromkeys(known.SHARE, Setting(None, "default"))
+        given = {**self.settings, **off, **self.tables.get(queue, {})}
+        return {name: given[name] for name in (*known.POLICY, *known.SHARE)}
 
     def origin_of(self, queue: str | None, setting: str) -> str:
         """Where a setting of this queue was given; without a queue, of the top level."""
@@ -119,25 +144,35 @@ def load(
     The file is `path`, else the one POSTROOM_CONFIG names, else ./postroom.toml if there is one.
     An argument of None turns off what can be turned off.
     """
-    file, content = _read_file(path, environ)
-    queues, schedules = content.pop("queues", {}), content.pop("schedule", {})
-    content = _flat(f"{file}", content)
+    source = sources.read(path, environ)
+    content = _flat(f"{source.file}", dict(source.content))
+    tables = _tables(source, "queues", content.pop("queues", {}), known.QUEUE)
+    roles = _tables(source, "roles", content.pop("roles", {}), known.ROLE)
+    schedules = _schedules(f"{source.file}", content.pop("schedule", {}))
+    top = _spelling(*known.TOP_LEVEL, "queues", "roles", "schedule")
     settings = {
         **{name: Setting(value, "default") for name, value in known.DEFAULTS.items()},
-        **_layer(f"{file}: ", content, _spelling(*known.TOP_LEVEL, "queues", "schedule"), origin=file),
+        **_layer(f"{source.origin}: ", content, top, known.TOP, origin=source.origin),
         **_environment(environ),
-        **_layer("argument ", arguments, _spelling(*known.TOP_LEVEL), origin="argument"),
+        **_layer("argument ", arguments, _spelling(*known.TOP_LEVEL), known.TOP, origin="argument"),
     }
-    config = _config(file, settings, _tables(f"{file}", queues), _schedules(f"{file}", schedules))
+    complete = {name: _complete(source, name, roles[name]) for name in roles}
+    config = _config(source, settings, tables, complete, schedules)
     _check_labels(config)
     return config
 
 
 def _config(
-    file: str | None, settings: Layer, tables: Mapping[str, Layer], schedules: Mapping[str, Schedule]
+    source: Source,
+    settings: Layer,
+    tables: Mapping[str, Layer],
+    role_tables: Mapping[str, Layer],
+    schedules: Mapping[str, Schedule],
 ) -> Config:
+    shares = {queue: share for queue, table in tables.items() if (share := _share(table))}
     return Config(
         url=settings["url"].value,
+        app=settings["app"].value,
         sweep_interval=milliseconds(settings["sweep_interval"].value),
         sweep_batch=settings["sweep_batch"].value,
         max_body=known.size_in_bytes(settings["max_body"].value),
@@ -155,9 +190,11 @@ def _config(
         tracing=settings["tracing"].value,
         default=_policy(settings),
         declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
-        file=file,
+        roles={name: _role(name, table, shares) for name, table in role_tables.items()},
+        source=source,
         settings=settings,
         tables=tables,
+        role_tables=role_tables,
         schedules=schedules,
     )
 
@@ -166,29 +203,26 @@ def _policy(settings: Layer) -> Policy:
     return Policy.from_text({name: setting.value for name, setting in settings.items()})
 
 
+def _share(table: Layer) -> Share | None:
+    given = {name: table[name].value for name in known.SHARE if name in table}
+    return Share(**given) if given else None
+
+
+def _role(name: str, table: Layer, shares: Mapping[str, Share]) -> Role:
+    queues = tuple(table["queues"].value)
+    return Role(
+        name,
+        queues,
+        concurrency=table["concurrency"].value,
+        prefetch=table["prefetch"].value,
+        order=table["order"].value,
+        weights=table["weights"].value,
+        stop_timeout=milliseconds(table["stop_timeout"].value),
+        shares={queue: shares[queue] for queue in queues if queue in shares},
+    )
+
+
 # ---- postroom.toml --------------------------------------------------------------------------------
-
-
-def _read_file(
-    path: str | os.PathLike[str] | None, environ: Mapping[str, str]
-) -> tuple[str | None, dict[str, Any]]:
-    import tomllib  # here, because most programs that import Postroom have no file
-    from pathlib import Path
-
-    named = path or environ.get(FILE_VARIABLE)
-    file = Path(named or FILE)
-    try:
-        with file.open("rb") as stream:
-            return str(file), tomllib.load(stream)
-    except FileNotFoundError:
-        if not named:
-            return None, {}
-        by = "" if path else f" ({FILE_VARIABLE} names it)"
-        raise ConfigError(f"{file}: there is no such file{by}") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: is not valid TOML: {error}") from None
 
 
 def _flat(file: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -201,27 +235,40 @@ def _flat(file: str, content: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _tables(file: str, queues: Any) -> dict[str, Layer]:
-    if not isinstance(queues, dict):
-        raise ConfigError(f"{file}: queues: expected tables such as [queues.emails], not {queues!r}")
-    return {queue: _table(file, queue, table) for queue, table in queues.items()}
+def _tables(source: Source, kind: str, tables: Any, level: Level) -> dict[str, Layer]:
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{source.file}: {kind}: expected tables such as [{kind}.emails], not {tables!r}")
+    return {name: _table(source, kind, name, table, level) for name, table in tables.items()}
 
 
-def _table(file: str, queue: str, table: Any) -> Layer:
+def _table(source: Source, kind: str, name: str, table: Any, level: Level) -> Layer:
     try:
-        check_name(queue)
+        check_name(name, f"{kind.removesuffix('s')} name")
     except InvalidInput as error:
-        raise ConfigError(f"{file}: [queues] {error}") from None
-    where = f"[queues.{queue}]" if re.fullmatch(r"[\w-]+", queue, re.ASCII) else f'[queues."{queue}"]'
+        raise ConfigError(f"{source.file}: [{kind}] {error}") from None
+    where = source.heading(kind, name)
     if not isinstance(table, dict):
-        raise ConfigError(f"{file}: {where} expected a table of settings, not {table!r}")
+        raise ConfigError(f"{source.file}: {where} expected a table of settings, not {table!r}")
     for key, value in table.items():
+        if key in level.readers:
+            continue
         if key in known.ROOM:
-            raise ConfigError(f"{file}: {where} {key}: belongs to the top of the file, not to one queue")
-        if isinstance(value, dict) and key not in known.QUEUE_LEVEL:
-            dotted = f'[queues."{queue}.{key}"]'
-            raise ConfigError(f"{file}: {where} {key!r}: a queue name with a dot is written {dotted}")
-    return _layer(f"{file}: {where} ", table, _spelling(*known.QUEUE_LEVEL), origin=f"{file} {where}")
+            raise ConfigError(f"{source.file}: {where} {key}: belongs to the top of the file")
+        if isinstance(value, dict):
+            dotted = source.heading(kind, f"{name}.{key}")
+            raise ConfigError(f"{source.file}: {where} {key!r}: a name with a dot is written {dotted}")
+    names = _spelling(*level.readers)
+    return _layer(f"{source.file}: {where} ", table, names, level, origin=f"{source.file} {where}")
+
+
+def _complete(source: Source, name: str, table: Layer) -> Layer:
+    """A role's settings, those too that it does not give."""
+    if "queues" not in table:
+        where = source.heading("roles", name)
+        raise ConfigError(f"{source.file}: {where} queues: missing; a role works on at least one queue")
+    defaults = {key: Setting(value, "default") for key, value in known.ROLE_DEFAULTS.items()}
+    complete = {**defaults, **table}
+    return {key: complete[key] for key in known.ROLE_LEVEL}
 
 
 def _schedules(file: str, tables: Any) -> dict[str, Schedule]:
@@ -264,11 +311,11 @@ def _environment(environ: Mapping[str, str]) -> Layer:
         for variable, text in environ.items()
         if variable.startswith(PREFIX) and text.strip() and not _is_foreign(variable)
     }
-    return _layer("", given, names, origin=None)
+    return _layer("", given, names, known.TOP, origin=None)
 
 
 def _is_foreign(variable: str) -> bool:
-    return variable == FILE_VARIABLE or _SERVICE_LINK.match(variable) is not None
+    return variable == sources.VARIABLE or _SERVICE_LINK.match(variable) is not None
 
 
 # ---- Any layer ------------------------------------------------------------------------------------
@@ -278,7 +325,9 @@ def _spelling(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def _layer(where: str, given: Mapping[str, Any], names: Mapping[str, str], *, origin: str | None) -> Layer:
+def _layer(
+    where: str, given: Mapping[str, Any], names: Mapping[str, str], level: Level, *, origin: str | None
+) -> Layer:
     """What one layer gives, checked. `names` maps its spelling of a setting to the setting.
 
     Without an `origin`, each value's own spelling is its origin, as for a variable.
@@ -292,16 +341,25 @@ def _layer(where: str, given: Mapping[str, Any], names: Mapping[str, str], *, or
         if name in layer:
             both = " and ".join(key for key in given if known.canonical(names.get(key, "")) == name)
             raise ConfigError(f"{place}: {both} set the same thing; give one of them")
-        layer[name] = Setting(_value(place, names[spelled], value), origin or spelled)
+        layer[name] = Setting(_value(place, names[spelled], value, level), origin or spelled)
+    return _with_lease(layer, {names[spelled]: spelled for spelled in given}, origin)
+
+
+def _with_lease(layer: dict[str, Setting], given: Mapping[str, str], origin: str | None) -> Layer:
+    """A visibility timeout says how long the work may take, and so what a lease is good for."""
+    spelled = given.get("visibility_timeout")
+    if spelled and "lease" not in layer:
+        lease = known.lease_within(layer["ack_timeout"].value)
+        layer["lease"] = Setting(lease, f"{origin}, by visibility_timeout" if origin else spelled)
     return layer
 
 
-def _value(place: str, name: str, value: Any) -> Any:
+def _value(place: str, name: str, value: Any, level: Level) -> Any:
     try:
-        return known.written(name, value)
+        return level.written(name, value)
     except (ValueError, OverflowError) as error:  # InvalidInput, or a number beyond all bounds
         expected = str(error).removeprefix(f"{known.canonical(name)}: ").removeprefix(f"{name}: ")
-        alternative = f' (or "{known.OFF}")' if name in known.TURNED_OFF else ""
+        alternative = f' (or "{known.OFF}")' if name in level.off else ""
         raise ConfigError(f"{place}: {expected}{alternative}") from None
 
 

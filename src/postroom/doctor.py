@@ -10,8 +10,8 @@ from postroom.engine import QueueInfo
 from postroom.findings import Finding, bad, fine, worth_a_change
 from postroom.keeper import LOCK_KEY, LOCK_KIND
 from postroom.limits import MAX_BATCH
-from postroom.model import QueueStats
 from postroom.room import Room
+from postroom.stats import QueueStats
 
 #: From this part of a limit on it is worth a change.
 _NEARLY = 0.9

@@ -50,13 +50,11 @@ from postroom.model import (
     Action,
     Claimed,
     Entry,
-    Memory,
     Move,
     Moved,
     NewMessage,
     Outcome,
     Page,
-    QueueStats,
     Receipt,
     Settlement,
     State,
@@ -66,6 +64,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
+from postroom.stats import Memory, QueueStats
 from postroom.waiter import Waiter
 
 
@@ -259,7 +258,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
-        """These messages and where they stand; None for what does not exist."""
+        """These messages, where they stand, and (by its token) who holds each; None for what is not there."""
 
     @abc.abstractmethod
     def find(

@@ -319,7 +319,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and where it stands; what `get` and `find` show."""
+    """A message and where it stands; what `get` and `find` show.
+
+    `token` is that of the delivery which holds it, while it is processing: whoever looks can settle or
+    extend exactly what was seen, and is told `lost` if it has changed hands since.
+    """
 
     message: Message
     state: State
@@ -330,6 +334,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     ran_out: int = 0
     strays: int = 0
     order: int | None = None
+    token: str | None = None
     consumer: str = ""
     started_at: int | None = None
     deadline: int | None = None
@@ -341,6 +346,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         return self.message.id
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the delivery that holds it."""
+        return None if self.token is None else Receipt(self.message.queue, self.message.id, self.token)
 
     @property
     def failed_at(self) -> int | None:
@@ -411,38 +421,3 @@ class Moved(NamedTuple):
     state: State | None = None
     replayed_as: str | None = None
     reason: str = ""
-
-
-#: What every queue counts, since it came into being.
-COUNTERS = (
-    "put", "claimed", "acked", "retried", "released", "reclaimed", "dead",
-    "expired", "evicted", "cancelled", "replayed", "discarded", "purged",
-)  # fmt: skip
-
-
-class Memory(NamedTuple):
-    """What a store has used of its memory, in bytes; `maxmemory` None: it has no limit of its own."""
-
-    used: int
-    maxmemory: int | None = None
-
-
-class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
-    aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.
-    """
-
-    queue: str
-    ready: int = 0
-    scheduled: int = 0
-    processing: int = 0
-    overdue: int = 0
-    dead: int = 0
-    oldest: int = 0
-    next_priority: int | None = None
-    paused: bool = False
-    counters: dict[str, int] = {}
-
-    @property
-    def depth(self) -> int:
-        return self.ready + self.scheduled

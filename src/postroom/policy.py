@@ -28,6 +28,8 @@ _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(s|m|h)\s*", re.ASCII)
 _PER = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _TICKS = 32
 _MAX_AGING = 10 * 365 * 86_400_000
+#: As much as fits beside a dead letter on a screen.
+_MAX_WORDS = 1_000
 #: One level outranks every sequence number that fits into 45 bits: strict priority.
 _STRICT = 2**45
 
@@ -85,6 +87,7 @@ class Policy:
     dead_letter     the name under which this queue's dead letters are viewed
     dead_retention  how long dead letters are kept (None: no limit by age)
     dead_limit      how many are kept (None: no limit by count)
+    on_dead         what an operator should do about a dead letter of this queue, in words
     dedupe_window   how long an id is remembered after its message is gone
     keep_done       how long finished messages can still be looked at
     suspect_after   unstarted run-outs after which a message is handled as a suspect
@@ -107,6 +110,7 @@ class Policy:
     dead_letter: str
     dead_retention: int | None
     dead_limit: int | None
+    on_dead: str | None
     dedupe_window: int
     keep_done: int
     suspect_after: int
@@ -133,6 +137,7 @@ class Policy:
         dead_letter: str = "dead",
         dead_retention: Duration | None = None,
         dead_limit: int | None = 100_000,
+        on_dead: str | None = None,
         dedupe_window: Duration = 0,
         keep_done: Duration = 0,
         suspect_after: int = 3,
@@ -155,6 +160,7 @@ class Policy:
             "dead_letter": check_name(dead_letter, "dead_letter"),
             "dead_retention": _optional("dead_retention", dead_retention),
             "dead_limit": _count("dead_limit", dead_limit),
+            "on_dead": _words("on_dead", on_dead),
             "dedupe_window": milliseconds(dedupe_window, "dedupe_window"),
             "keep_done": milliseconds(keep_done, "keep_done"),
             "suspect_after": _whole("suspect_after", suspect_after),
@@ -220,12 +226,6 @@ _SPANS = frozenset(
 )
 
 
-def _on_expire(value: OnExpire) -> OnExpire:
-    if value not in ("dead", "drop"):
-        raise InvalidInput(f'on_expire: {value!r} is neither "dead" nor "drop"')
-    return value
-
-
 def _rate(name: str, value: str | None) -> Rate | None:
     return None if value is None else Rate.parse(value, name)
 
@@ -262,6 +262,20 @@ def _flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"{name}: {value!r} is neither true nor false")
     return value
+
+
+def _on_expire(value: OnExpire) -> OnExpire:
+    if value not in ("dead", "drop"):
+        raise InvalidInput(f'on_expire: {value!r} is neither "dead" nor "drop"')
+    return value
+
+
+def _words(name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > _MAX_WORDS:
+        raise InvalidInput(f"{name}: expected text of at most {_MAX_WORDS:,} characters, not {value!r:.80}")
+    return value.encode("utf-8", "replace").decode()
 
 
 def _attempts(max_attempts: int | None, retries: int | None) -> int:

@@ -16,6 +16,7 @@ from postroom.duration import Duration, Instant, instant, milliseconds
 from postroom.errors import (
     Conflict,
     InvalidInput,
+    LeaseLost,
     NotFound,
     PartialPut,
     PostroomError,
@@ -24,9 +25,24 @@ from postroom.errors import (
 )
 from postroom.limits import check_key, check_name
 from postroom.logs import Log
-from postroom.model import Accepted, Action, Entry, Move, Moved, NewMessage, Page, Put, QueueStats, State
+from postroom.model import (
+    Accepted,
+    Action,
+    Entry,
+    Move,
+    Moved,
+    NewMessage,
+    Outcome,
+    Page,
+    Put,
+    Receipt,
+    Settlement,
+    State,
+    Verb,
+)
 from postroom.policy import Policy
 from postroom.search import Found, search
+from postroom.stats import QueueStats
 
 if TYPE_CHECKING:
     from postroom.room import Room
@@ -240,6 +256,35 @@ class Queue:
     def run_now(self, id: str) -> None:
         """Make a scheduled message ready."""
         self._move(Move(id=id, action=Action.RUN_NOW))
+
+    def release(self, id: str) -> None:
+        """Take a message from whoever works on it and put it back to its place; does not count.
+
+        Raises NotFound, Conflict when nobody works on it, and LeaseLost when it changed hands meanwhile.
+        """
+        receipt = self._held(id)
+        (outcome,) = self.room.engine.settle(self.name, [Settlement(receipt, Verb.RELEASE)])
+        self._check_held(id, outcome)
+
+    def extend(self, id: str, span: Duration | None = None) -> None:
+        """Give whoever works on a message this long from now; without a span, its ack_timeout again.
+
+        Raises as `release` does.
+        """
+        receipt = self._held(id)
+        allowed = None if span is None else milliseconds(span, "span")
+        (outcome,) = self.room.engine.extend(self.name, [receipt], span=allowed)
+        self._check_held(id, outcome)
+
+    def _held(self, id: str) -> Receipt:
+        entry = self.get(id)
+        if entry.receipt is None:
+            raise Conflict(f"nobody works on {id}: it is {entry.state}")
+        return entry.receipt
+
+    def _check_held(self, id: str, outcome: Outcome) -> None:
+        if outcome is not Outcome.OK:
+            raise LeaseLost(f"message {id} of {self.name!r} has changed hands meanwhile", outcome=outcome)
 
     def replay(self, id: str, *, body: Any = None, number: int | None = None) -> str:
         """Put a dead letter again as a new message, and return its id; the dead letter stays, marked.

@@ -19,10 +19,18 @@ from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
 from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
 from postroom.history import Lifecycle
-from postroom.model import Accepted, Claimed, Memory, NewMessage, QueueStats, Receipt, Settlement, Turned
+from postroom.model import (
+    Accepted,
+    Claimed,
+    NewMessage,
+    Receipt,
+    Settlement,
+    Turned,
+)
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
+from postroom.stats import Memory, QueueStats
 from postroom.suspects import SuspectSlot
 from postroom.waiter import Waiter
 
@@ -46,10 +54,13 @@ _POLICY_AGE = 5.0
 Hook = Callable[[NewMessage, Queue], NewMessage | None]
 
 
-def open(url: str | None = None, *, config: Config | None = None, **settings: Any) -> Room:
+def open(
+    url: str | None = None, *, config: Config | None = None, declare: bool = True, **settings: Any
+) -> Room:
     """Open the room behind a URL; without one, as postroom.toml and POSTROOM_URL say.
 
-    `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`.
+    `settings` beat the file and the environment, e.g. `open("memory://", poll_timeout="1s")`. Unless
+    `declare` is false, the queues of the file promise from now on what it says, to everybody.
     Raises ConfigError for anything unknown, and EngineUnavailable when the store is not there.
     """
     from postroom.config import load  # here and not above: a room may be made without it
@@ -63,7 +74,7 @@ def open(url: str | None = None, *, config: Config | None = None, **settings: An
         from postroom.telemetry import Observed  # here and not above: who measures nothing loads nothing
 
         engine = Observed(engine, traced=config.tracing)
-    return Room(engine, config)
+    return Room(engine, config, declare=declare)
 
 
 def _connect(url: str, config: Config) -> Engine:
@@ -165,7 +176,7 @@ class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
 class Room:
     """An open engine with its policies. Threads may share it; close it, or use it with `with`."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
+    def __init__(self, engine: Engine, config: Config, *, declare: bool = True) -> None:
         self.engine = engine
         self.config = config
         self.consumer = f"{os.uname().nodename}:{os.getpid()}"
@@ -181,7 +192,7 @@ class Room:
         #: Queues with messages that came in by the caller's own transactions.
         self._to_ring: set[str] = set()
         self._lock = threading.Lock()
-        for name, policy in config.declared.items():
+        for name, policy in config.declared.items() if declare else ():
             engine.declare(name, policy)
 
     # --- queues -----------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Finding messages by what no engine indexes: page by page, bounded in rows and in time."""
+"""Finding messages by what no engine indexes: queue by queue, or by pages bounded in rows and in time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from postroom.engine import Engine
@@ -19,6 +19,14 @@ class Found(NamedTuple):
     scanned: int
     complete: bool
     cursor: str | None
+
+
+def locate(engine: Engine, id: str, queues: Iterable[str]) -> Iterator[Entry]:
+    """The message of this id in each of these queues that has one: an id belongs to its queue."""
+    for queue in queues:
+        (entry,) = engine.get(queue, [id])
+        if entry is not None:
+            yield entry
 
 
 def search(

@@ -9,17 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from postroom.duration import format_duration, milliseconds
 from postroom.errors import InvalidInput
-from postroom.limits import MAX_BATCH
+from postroom.limits import MAX_BATCH, check_name
 from postroom.policy import SETTINGS, Policy
+from postroom.rotation import ORDERS
 
 #: TOML has no null: this turns off what can be turned off.
 OFF = "off"
 #: Other words for a setting, as Celery and people say them; n retries are n + 1 attempts.
-ALIASES = {"visibility_timeout": "lease", "retries": "max_attempts"}
+ALIASES = {"visibility_timeout": "ack_timeout", "retries": "max_attempts"}
+#: The longest lease that follows from a visibility_timeout, and its share of it.
+_LEASE, _LEASE_SHARE = 30_000, 3
+
+Reader = Callable[[str, Any], Any]
 
 
 def canonical(name: str) -> str:
@@ -27,16 +32,30 @@ def canonical(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def written(name: str, value: Any) -> Any:
-    """The value in the one form in which Postroom writes it: 90 and "90s" are both "1m30s".
+def lease_within(visibility_timeout: str) -> str:
+    """The lease for work that is to come back after this long, unless it is settled.
 
-    None is off. Raises InvalidInput, saying what is expected.
+    A part of it: else nobody could tell a worker that died from work that took too long.
     """
-    if value in (OFF, None) and name in TURNED_OFF:
-        value = TURNED_OFF[name]
-    elif value is None:
-        raise InvalidInput(f"{name}: cannot be off")
-    return ROOM[name](name, value) if name in ROOM else _of_policy(name, value)
+    return format_duration(min(_LEASE, max(1, milliseconds(visibility_timeout) // _LEASE_SHARE)))
+
+
+class Level(NamedTuple):
+    """What one place may give: how each setting is read there, and what "off" stands for."""
+
+    readers: Mapping[str, Reader]
+    off: Mapping[str, int | None]
+
+    def written(self, name: str, value: Any) -> Any:
+        """The value in the one form in which Postroom writes it: 90 and "90s" are both "1m30s".
+
+        None is off. Raises InvalidInput, saying what is expected.
+        """
+        if value in (OFF, None) and name in self.off:
+            value = self.off[name]
+        elif value is None:
+            raise InvalidInput(f"{name}: cannot be off")
+        return self.readers[name](name, value)
 
 
 def from_variable(name: str, text: str) -> Any:
@@ -92,6 +111,15 @@ def _durability(name: str, value: Any) -> str:
     return str(value)
 
 
+def _app(name: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not _APP.fullmatch(value)):
+        raise InvalidInput(f'{name}: expected "module:variable", such as "shop.jobs:handlers", not {value!r}')
+    return value
+
+
+_APP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
 def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
@@ -105,9 +133,9 @@ def _span(name: str, value: Any) -> str:
     return format_duration(span)
 
 
-def _batch(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_BATCH:
-        raise InvalidInput(f"{name}: {value!r} is not a whole number from 1 to {MAX_BATCH:,}")
+def _batch(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_BATCH:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number from {least} to {MAX_BATCH:,}")
     return value
 
 
@@ -130,11 +158,45 @@ def _size(name: str, value: Any) -> str:
     return f"{size // _BYTES[unit]}{unit}B"
 
 
+# ---- Settings of a worker -------------------------------------------------------------------------
+
+
+def _optional_batch(name: str, value: Any) -> int | None:
+    return None if value is None else _batch(name, value)
+
+
+def _prefetch(name: str, value: Any) -> int | None:
+    return None if value is None else _batch(name, value, least=0)
+
+
+def _queues(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise InvalidInput(f'{name}: expected names such as ["emails", "reports"], not {value!r}')
+    for queue in value:
+        check_name(queue)
+    if twice := [queue for queue in value if value.count(queue) > 1]:
+        raise InvalidInput(f"{name}: {twice[0]!r} is there twice")
+    return list(value)
+
+
+def _order(name: str, value: Any) -> str:
+    if value not in ORDERS:
+        raise InvalidInput(f"{name}: {value!r} is not one of {', '.join(ORDERS)}")
+    return str(value)
+
+
+def _weights(name: str, value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name}: expected a table such as {{ emails = 3, reports = 1 }}, not {value!r}")
+    return {check_name(queue): _positive(name, weight) for queue, weight in value.items()}
+
+
 # ---- The tables -----------------------------------------------------------------------------------
 
 #: Settings of the room, and how each is read; all others belong to a queue's policy.
-ROOM: dict[str, Callable[[str, Any], Any]] = {
+ROOM: dict[str, Reader] = {
     "url": _url,
+    "app": _app,
     "sweep_interval": _span,
     "sweep_batch": _batch,
     "max_body": _size,
@@ -165,6 +227,7 @@ _WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES
 
 #: What "off" stands for where it can be said: no limit, or no time at all.
 TURNED_OFF: dict[str, int | None] = {
+    "app": None,
     "spool": None,
     **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
     **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
@@ -172,13 +235,29 @@ TURNED_OFF: dict[str, int | None] = {
 
 #: Every setting of a queue, under its own name, in the order in which it is shown.
 POLICY = tuple(name for name in _POLICY_DEFAULTS if name not in ALIASES)
+#: What a queue's table says about one worker's share of it; no policy: nothing of it is stored.
+SHARE: dict[str, Reader] = {"concurrency": _optional_batch, "prefetch": _prefetch}
 #: What the top level and a queue's table may hold.
 TOP_LEVEL = (*ROOM, *POLICY, *ALIASES)
-QUEUE_LEVEL = (*POLICY, *ALIASES)
+QUEUE_LEVEL = (*POLICY, *SHARE, *ALIASES)
+#: What a role's table may hold, and what it is unless it is given; `queues` must be.
+ROLE_LEVEL = ("queues", "concurrency", "prefetch", "order", "weights", "stop_timeout")
+ROLE_DEFAULTS: dict[str, Any] = {
+    "concurrency": 1, "prefetch": None, "order": ORDERS[0], "weights": {}, "stop_timeout": "30s",
+}  # fmt: skip
+
+_FOR_QUEUES: dict[str, Reader] = dict.fromkeys((*POLICY, *ALIASES), _of_policy)
+TOP = Level(ROOM | _FOR_QUEUES, TURNED_OFF)
+QUEUE = Level(_FOR_QUEUES | SHARE, TURNED_OFF | dict.fromkeys(SHARE))
+ROLE = Level(
+    dict(zip(ROLE_LEVEL, (_queues, _batch, _prefetch, _order, _weights, _span), strict=True)),
+    {"prefetch": None},
+)
 
 _POLICY_TEXT = Policy().to_text()
 DEFAULTS: dict[str, Any] = {
     "url": "sqlite:///postroom.db",
+    "app": None,
     "sweep_interval": "5s",
     "sweep_batch": 100,
     "max_body": "16MB",

@@ -19,8 +19,9 @@ from pathlib import Path
 import postroom
 from postroom.errors import EngineUnavailable, QueueFull
 from postroom.ids import new_id
-from postroom.model import QueueStats, State
+from postroom.model import State
 from postroom.policy import Policy
+from postroom.stats import QueueStats
 from tests.chaos.ledger import Ledger, Line, read
 from tests.chaos.load import LEASE, POISON_ATTEMPTS, POLICY, QUEUES, Work, body_with
 from tests.chaos.outside import PATIENCE, REPO, url_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.model import QueueStats
+from postroom.stats import QueueStats
 from tests.chaos.battle import Battle
 from tests.chaos.load import LEASE
 from tests.chaos.outside import PATIENCE

@@ -14,32 +14,12 @@ from typing import Any
 import pytest
 
 from postroom import cli, errors, settings
+from tests.cli.shell import CLEAN, COMMAND
+from tests.cli.shell import Shell as PlainShell
 
-COMMAND = [sys.executable, "-c", "import sys; from postroom.cli import main; sys.exit(main())"]
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("POSTROOM_", "NO_COLOR"))}
 
-
-class Shell:
-    """A folder in which the command is run, with no other variables than those given."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def write(self, text: str, name: str = "postroom.toml") -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
-
-    def run(self, *args: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
-        run = subprocess.run(
-            [*COMMAND, *args],
-            cwd=self.folder,
-            env=CLEAN | environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == code, run.stderr
-        assert "Traceback" not in run.stderr
-        return run
+class Shell(PlainShell):
+    """A shell that can also pretend to be a terminal."""
 
     def on_terminal(self, *args: str, **environ: str) -> str:
         """What the command prints when its stdout is a terminal."""
@@ -87,7 +67,8 @@ def test_in_a_pipe_it_is_plain_aligned_text_with_every_setting(shell: Shell) -> 
     assert run.stderr == ""
     assert run.stdout.isascii()
     starts = {
-        line.index(value) for line, value in zip(run.stdout.splitlines()[1:3], ("sqlite:", "5s"), strict=True)
+        line.index(value)
+        for line, value in zip(run.stdout.splitlines()[1:4], ("sqlite:", "off", "5s"), strict=True)
     }
     assert len(starts) == 1
 
@@ -111,7 +92,7 @@ def test_each_value_is_shown_with_its_origin(shell: Shell) -> None:
 def test_one_queue(shell: Shell) -> None:
     shell.write("capacity = 5\n[queues.payouts]\nretries = 6")
     rows = table(shell.run("config", "show", "--queue", "payouts").stdout)
-    assert set(rows) == {*settings.POLICY, "heartbeat"}
+    assert set(rows) == {*settings.POLICY, *settings.SHARE, "heartbeat"}
     assert rows["max_attempts"] == ["7", "postroom.toml [queues.payouts]"]
     assert rows["capacity"] == ["5", "postroom.toml"]
     undeclared = table(shell.run("config", "show", "-q", "other").stdout)
@@ -170,6 +151,37 @@ def test_a_reader_that_has_seen_enough_is_no_reason_to_complain(shell: Shell, un
     assert run.stderr == b""
 
 
+ROLES = """
+[roles.fast]
+queues = ["chat"]
+concurrency = 20
+[queues.chat]
+concurrency = 15
+[queues.other]
+"""
+
+
+def test_roles_are_shown_with_their_origins(shell: Shell) -> None:
+    shell.write(ROLES)
+    rows = table(shell.run("config", "show").stdout)
+    assert rows["roles.fast.concurrency"] == ["20", "postroom.toml [roles.fast]"]
+    assert rows["roles.fast.prefetch"] == ["off", "default"]
+    assert rows["queues.chat.concurrency"] == ["15", "postroom.toml [queues.chat]"]
+    shown = json.loads(shell.run("config", "show", "--json").stdout)
+    assert shown["roles"]["fast"]["queues"] == {"value": ["chat"], "origin": "postroom.toml [roles.fast]"}
+
+
+def test_one_role_is_what_its_worker_gets(shell: Shell) -> None:
+    shell.write(ROLES)
+    rows = table(shell.run("config", "show", "--role", "fast").stdout)
+    assert rows["roles.fast.queues"] == ["chat", "postroom.toml [roles.fast]"]
+    assert rows["queues.chat.lease"] == ["30s", "default"]
+    assert not [name for name in rows if name.startswith("queues.other")]
+    shown = json.loads(shell.run("config", "show", "-r", "fast", "--json").stdout)
+    assert shown["queues"]["chat"]["concurrency"]["value"] == 15
+    assert "there is fast" in shell.run("config", "show", "-r", "slow", code=1).stderr
+
+
 # ---- check ----------------------------------------------------------------------------------------
 
 
@@ -178,8 +190,41 @@ def test_check_says_ok(shell: Shell) -> None:
     assert run.stdout == "ok\n"
     assert run.stderr == "read no file and the environment\n"
     shell.write('[queues.a]\n[queues.b]\n[schedule.c]\nevery = "1h"\nqueue = "a"')
-    read = "read postroom.toml (queues: 2, schedules: 1) and the environment\n"
-    assert shell.run("config", "check").stderr == read
+    talk = "read postroom.toml (queues: 2, roles: 0, schedules: 1) and the environment\n"
+    assert shell.run("config", "check").stderr == talk
+
+
+def test_check_finds_contradictions_and_says_where(shell: Shell) -> None:
+    shell.write(
+        '[roles.fast]\nqueues = ["chat", "emials"]\n[queues.chat]\n\n[queues.emails]\nlease = "15m"\n'
+    )
+    run = shell.run("config", "check", code=1)
+    assert run.stdout.splitlines() == [
+        "postroom.toml:2: error: [roles.fast] queues: 'emials' is no queue of this file"
+        " (did you mean emails?)",
+        "postroom.toml:5: warning: [queues.emails]: is in no role: nobody started by role works on it"
+        " (add it to the queues of a role)",
+        "postroom.toml:6: warning: [queues.emails] lease: is 15m, but the work is taken back after its"
+        ' ack_timeout, 30s (say visibility_timeout = "15m" if the work may take so long,'
+        ' or ack_timeout = "off")',
+        "not ok",
+    ]
+    found = json.loads(shell.run("config", "check", "--json", code=1).stdout)
+    assert not found["ok"]
+    assert found["findings"][0]["line"] == 2
+    assert {finding["severity"] for finding in found["findings"]} == {"error", "warning"}
+
+
+def test_a_warning_alone_is_ok_unless_one_is_strict(shell: Shell) -> None:
+    shell.write('[queues.emails]\nlease = "15m"')
+    assert shell.run("config", "check").stdout.endswith("\nok\n")
+    assert shell.run("config", "check", "--strict", code=1).stdout.endswith("\nnot ok\n")
+    assert json.loads(shell.run("config", "check", "--json").stdout)["ok"]
+
+
+def test_the_matrix_of_the_marketplace_contradicts_itself_nowhere(shell: Shell) -> None:
+    matrix = Path(__file__).parents[2] / "examples" / "marketplace" / "postroom.toml"
+    assert shell.run("config", "check", "--strict", "-c", str(matrix)).stdout == "ok\n"
 
 
 def test_check_knows_which_urls_can_be_opened(shell: Shell) -> None:

@@ -17,7 +17,8 @@ from postroom.deadletters import DeadLetters, Filter
 from postroom.model import Failure
 from postroom.policy import Policy
 from postroom.room import Room
-from tests.cli.test_config_command import CLEAN, COMMAND, Shell
+from tests.cli.shell import CLEAN, COMMAND
+from tests.cli.test_config_command import Shell
 
 SLOW = Failure(type="TimeoutError", text="timed out", traceback="Traceback: in send", fingerprint="slow-one")
 WRONG = Failure(type="KeyError", text="'user'", traceback="…", fingerprint="wrong-one")

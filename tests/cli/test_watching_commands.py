@@ -24,7 +24,8 @@ from postroom import Delivery, Policy, Worker
 from postroom.cli.top.screen import COLUMNS
 from postroom.keeper import Keeper
 from postroom.telemetry import Observed
-from tests.cli.test_config_command import CLEAN, COMMAND, Shell
+from tests.cli.shell import CLEAN, COMMAND
+from tests.cli.test_config_command import Shell
 from tests.redis import servers
 
 PATIENCE = 60.0

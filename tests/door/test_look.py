@@ -8,9 +8,11 @@ import pytest
 
 from postroom import Policy
 from postroom.errors import InvalidInput, NotFound
+from postroom.ids import new_id
 from postroom.model import Entry, State
 from postroom.queue import Queue
 from postroom.room import Room
+from postroom.search import locate
 from postroom.testing import ManualClock
 from tests.door.staging import Wire, entries, let_pass, room_on, taken
 
@@ -213,3 +215,15 @@ def test_nothing_is_found_where_nothing_is(room: Room) -> None:
 def test_a_search_of_no_state_is_refused(queue: Queue) -> None:
     with pytest.raises(InvalidInput):
         queue.search("everywhere", lambda entry: True)
+
+
+# ---- By id alone ----------------------------------------------------------------------------------
+
+
+def test_a_message_is_located_in_every_queue_that_has_its_id(room: Room) -> None:
+    id = room.queue("a").put("x").id
+    room.queue("b").put("y", id=id)
+    room.queue("c").put("z")
+    found = locate(room.engine, id, [info.name for info in room.queues()])
+    assert [entry.message.queue for entry in found] == ["a", "b"]
+    assert list(locate(room.engine, new_id(), ["a", "b", "no such queue"])) == []

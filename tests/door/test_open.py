@@ -44,6 +44,8 @@ def test_these_are_the_public_names() -> None:
         "open",
         "Policy",
         "Worker",
+        "Handlers",
+        "Share",
         "Delivery",
         "PostroomError",
         "QueueFull",

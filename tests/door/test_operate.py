@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from postroom import Policy, QueueFull
-from postroom.errors import BodyTooLarge, Conflict, InvalidInput, NotFound
+from postroom import Delivery, Policy, QueueFull
+from postroom.errors import BodyTooLarge, Conflict, InvalidInput, LeaseLost, NotFound
 from postroom.ids import new_id
 from postroom.model import State
 from postroom.queue import Queue
@@ -48,6 +48,55 @@ def test_cancel_takes_a_waiting_message_out(queue: Queue) -> None:
         with pytest.raises(NotFound):
             queue.get(id)
     assert queue.stats().depth == 0
+
+
+def test_release_takes_a_message_from_whoever_works_on_it(queue: Queue) -> None:
+    id = in_state(queue, State.PROCESSING)
+    queue.release(id)
+    assert (queue.get(id).state, queue.get(id).attempt) == (State.READY, 0)
+
+
+def test_the_consumer_of_a_released_message_is_told(queue: Queue) -> None:
+    queue.put("x")
+    delivery = taken(queue)
+    queue.release(delivery.id)
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    assert queue.stats().ready == 1
+
+
+def test_extend_gives_the_work_more_time(queue: Queue, clock: ManualClock) -> None:
+    id = in_state(queue, State.PROCESSING)
+    queue.extend(id, "1h")
+    assert queue.get(id).deadline == clock() + 3_600_000
+    queue.extend(id)
+    assert queue.get(id).deadline == clock() + 30_000
+
+
+@pytest.mark.parametrize("state", [State.READY, State.SCHEDULED, State.DEAD])
+def test_only_what_somebody_works_on_can_be_released_or_extended(queue: Queue, state: State) -> None:
+    id = in_state(queue, state)
+    for operate in (queue.release, queue.extend):
+        with pytest.raises(Conflict, match=f"nobody works on {id}: it is {state}"):
+            operate(id)
+        with pytest.raises(NotFound):
+            operate(new_id())
+    assert queue.get(id).state is state
+
+
+def test_what_changed_hands_meanwhile_is_left_alone(
+    room: Room, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = in_state(queue, State.PROCESSING)
+    before = queue.get(id)
+    queue.release(id)
+    successor = taken(queue)
+    monkeypatch.setattr(room.engine, "get", lambda *_: [before])
+    for operate in (queue.release, queue.extend):
+        with pytest.raises(LeaseLost, match="changed hands meanwhile"):
+            operate(id)
+    assert isinstance(successor, Delivery)
+    successor.ack()
 
 
 def test_reschedule_gives_another_time(queue: Queue, clock: ManualClock) -> None:

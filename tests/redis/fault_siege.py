@@ -17,9 +17,9 @@ from typing import NamedTuple
 import postroom
 from postroom.ids import new_id
 from postroom.logs import LogEntry
-from postroom.model import QueueStats
 from postroom.policy import Policy
 from postroom.queue import Queue
+from postroom.stats import QueueStats
 from tests.chaos.battle import Battle, slipped_in
 from tests.chaos.load import QUEUES, Work, body_with
 from tests.chaos.verdict import Outage, Verdict, judge

@@ -12,8 +12,15 @@ import pytest
 from postroom.engine import ClaimRequest
 from postroom.engines.spool import SpoolEngine, Switch, debts
 from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull
-from postroom.model import Memory, NewMessage, Outcome, Settlement, State, Verb
+from postroom.model import (
+    NewMessage,
+    Outcome,
+    Settlement,
+    State,
+    Verb,
+)
 from postroom.policy import Policy
+from postroom.stats import Memory
 from tests.spool.stage import (
     PATIENCE,
     Remote,

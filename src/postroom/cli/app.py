@@ -10,11 +10,11 @@ import typer
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
-    "top", "sla", "dead", "breaker", "schedule", "event", "audit", "doctor", "config", "demo",
+    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker",
+    "top", "sla", "event", "audit", "doctor", "config", "demo",
 )  # fmt: skip
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: the same on a terminal and in a pipe, and three times as fast
@@ -43,6 +43,9 @@ def root(
     \b
     Examples:
       postroom demo                          see it work, without any service
+      postroom worker --role fast            work on the queues of a role
+      postroom queue ls                      how every queue stands
+      postroom message put emails '{"to": 1}'
       postroom dead groups                   what failed alike, and how often
       postroom top                           watch all queues
       postroom doctor                        what is wrong, and what to do
@@ -52,6 +55,7 @@ def root(
       postroom breaker ls                    what is not called at present, and why
 
     \b
+    Completion of words in your shell: postroom --install-completion
     Settings: defaults < postroom.toml < POSTROOM_* variables < arguments.
     Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease lost,
       5 store unreachable, 6 unhealthy.

@@ -19,13 +19,19 @@ File = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="The file to read; else the one POSTROOM_CONFIG names, else ./postroom.toml.",
+        help="The file to read; else the one POSTROOM_CONFIG names, else ./postroom.toml, "
+        "else [tool.postroom] in ./pyproject.toml.",
     ),
 ]
 Queue = Annotated[
     str | None,
     typer.Option("--queue", "-q", metavar="NAME", help="Only what holds for this queue, declared or not."),
 ]
+Role = Annotated[
+    str | None,
+    typer.Option("--role", "-r", metavar="NAME", help="Only what a worker of this role gets."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Count warnings as errors.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table; null is off.")]
 
 
@@ -34,13 +40,14 @@ def register(root: typer.Typer) -> None:
 
 
 @app.command()
-def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
+def show(config: File = None, queue: Queue = None, role: Role = None, json: Json = False) -> None:
     """Show every setting, its value and where the value comes from.
 
     \b
     Examples:
       postroom config show
       postroom config show --queue heavy_payouts
+      postroom config show --role fast
       POSTROOM_LEASE=1m postroom config show --json | jq .settings.lease
 
     \b
@@ -49,12 +56,13 @@ def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
       postroom.toml  lease = "1m"
       POSTROOM_*     POSTROOM_LEASE=1m
       argument       what a program passes itself
-    A table [queues.NAME] is about one queue and beats all of them there.
-    A table [schedule.NAME] says what to put when: see postroom schedule --help.
+    A table [queues.NAME] is about one queue and beats all of them there;
+    a table [roles.NAME] says what one kind of worker does, a table
+    [schedule.NAME] what to put when: see postroom schedule --help.
 
     \b
     Settings of the room, at the top of the file only:
-      url sweep_interval sweep_batch max_body keeper_ttl poll_timeout
+      url app sweep_interval sweep_batch max_body keeper_ttl poll_timeout
       durability replication_timeout
       spool health_check_timeout spool_capacity spool_bytes telemetry tracing
     In a table [idempotency], without that word:
@@ -62,39 +70,65 @@ def show(config: File = None, queue: Queue = None, json: Json = False) -> None:
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
       capacity warn_depth rate put_rate max_in_flight on_expire sla_p95
-      dead_letter dead_retention dead_limit dedupe_window keep_done suspect_after
-    Also understood: visibility_timeout (lease), retries (max_attempts - 1).
+      dead_letter dead_retention dead_limit on_dead dedupe_window keep_done
+      suspect_after
+    In a queue's table only, for each worker: concurrency prefetch
+    In a role's table: queues concurrency prefetch order weights stop_timeout
+    Also understood: visibility_timeout (ack_timeout, and a lease of a third of
+      it, at most 30s), retries (max_attempts - 1).
     """
     from postroom.config import load
     from postroom.limits import check_name
 
     loaded = load(config)
+    if role is not None:
+        loaded.role(role)
     if queue is not None:
         check_name(queue)
     if json:
-        output.as_json(_document(loaded, queue))
+        output.as_json(_document(loaded, queue, role))
     else:
-        output.table(("setting", "value", "origin"), _rows(loaded, queue))
+        output.table(("setting", "value", "origin"), _rows(loaded, queue, role))
 
 
 @app.command()
-def check(config: File = None) -> None:
-    """Load the configuration and print "ok", or say what is wrong and exit with 1.
+def check(config: File = None, strict: Strict = False, json: Json = False) -> None:
+    """Load the configuration, look for contradictions, and print "ok" or what is wrong.
+
+    What cannot be read is one line and exit code 1. What can be read but contradicts itself is a
+    line each, with its place and what to do; an error gives exit code 1, warnings alone 0.
 
     \b
     Examples:
       postroom config check
-      postroom config check --config deploy/postroom.toml
+      postroom config check --config deploy/postroom.toml --strict
+      postroom config check --json | jq '.findings[].hint'
+
+    \b
+    What it looks for: a role that names no queue of the file, a queue in no role,
+    a lease longer than the ack_timeout, retries that only meet backoff_cap,
+    a concurrency or prefetch that can never be reached, an SLA nobody measures,
+    dead letters named like a queue or kept without bound, workers on memory://.
     """
     from postroom.config import load
+    from postroom.matrix import findings
     from postroom.room import read_url
 
     loaded = load(config)
     read_url(loaded.url)
-    counts = f"queues: {len(loaded.declared)}, schedules: {len(loaded.schedules)}"
-    file = f"{loaded.file} ({counts})" if loaded.file else "no file"
-    output.say(f"read {file} and the environment")
-    print("ok")
+    found = findings(loaded)
+    wrong = [finding for finding in found if strict or finding.severity == "error"]
+    counts = f"queues: {len(loaded.declared)}, roles: {len(loaded.roles)}, schedules: {len(loaded.schedules)}"
+    output.say(f"read {f'{loaded.file} ({counts})' if loaded.file else 'no file'} and the environment")
+    if json:
+        output.as_json({"ok": not wrong, "findings": [finding._asdict() for finding in found]})
+    else:
+        for finding in found:
+            place = f"{loaded.file}:{finding.line}" if finding.line else loaded.file
+            print(f"{place}: {finding}")
+        print("not ok" if wrong else "ok")
+    if wrong:
+        raise typer.Exit(1)
 
 
 def _settings(config: Config, queue: str | None) -> Layer:
@@ -114,12 +148,17 @@ def _settings(config: Config, queue: str | None) -> Layer:
     return shown
 
 
-def _rows(config: Config, queue: str | None) -> list[tuple[str, str, str]]:
+def _rows(config: Config, queue: str | None, role: str | None) -> list[tuple[str, str, str]]:
+    if role is not None:
+        return _role_rows(config, role)
     rows = [_row(name, setting) for name, setting in _settings(config, queue).items()]
-    for name, table in config.tables.items() if queue is None else ():
-        rows += [_row(f"queues.{name}.{key}", setting) for key, setting in table.items()]
-    for name, table in _schedules(config).items() if queue is None else ():
-        rows += [_row(f"schedule.{name}.{key}", setting) for key, setting in table.items()]
+    if queue is None:
+        for name, table in config.tables.items():
+            rows += _table_rows(f"queues.{name}", table)
+        for name, table in config.role_tables.items():
+            rows += _table_rows(f"roles.{name}", table)
+        for name, table in _schedules(config).items():
+            rows += _table_rows(f"schedule.{name}", table)
     return rows
 
 
@@ -131,6 +170,18 @@ def _schedules(config: Config) -> dict[str, Layer]:
         name: {key: Setting(value, f"{config.file} [schedule.{name}]") for key, value in given.items()}
         for name, given in ((name, schedule.given()) for name, schedule in config.schedules.items())
     }
+
+
+def _role_rows(config: Config, role: str) -> list[tuple[str, str, str]]:
+    """What a worker of this role gets: its own settings, and those of its queues."""
+    rows = _table_rows(f"roles.{role}", config.role_tables[role])
+    for queue in config.role(role).queues:
+        rows += _table_rows(f"queues.{queue}", config.settings_of(queue))
+    return rows
+
+
+def _table_rows(prefix: str, table: Layer) -> list[tuple[str, str, str]]:
+    return [_row(f"{prefix}.{key}", setting) for key, setting in table.items()]
 
 
 def _row(name: str, setting: Setting) -> tuple[str, str, str]:
@@ -145,17 +196,24 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return ", ".join(f"{key} = {number}" for key, number in value.items())
+        return ", ".join(f"{key} = {number}" for key, number in value.items()) or OFF
+    if isinstance(value, list):
+        return ", ".join(value)
     return str(without_secrets(value))
 
 
-def _document(config: Config, queue: str | None) -> dict[str, Any]:
-    document = {"file": config.file, "settings": _plain(_settings(config, queue))}
-    if queue is None:
-        document["queues"] = {name: _plain(table) for name, table in config.tables.items()}
-        document["schedule"] = {name: _plain(table) for name, table in _schedules(config).items()}
-    else:
-        document["queue"] = queue
+def _document(config: Config, queue: str | None, role: str | None) -> dict[str, Any]:
+    document: dict[str, Any] = {"file": config.file}
+    if role is not None:
+        queues = config.role(role).queues
+        document |= {"role": role, "settings": _plain(config.role_tables[role])}
+        return document | {"queues": {name: _plain(config.settings_of(name)) for name in queues}}
+    document["settings"] = _plain(_settings(config, queue))
+    if queue is not None:
+        return document | {"queue": queue}
+    document["queues"] = {name: _plain(table) for name, table in config.tables.items()}
+    document["roles"] = {name: _plain(table) for name, table in config.role_tables.items()}
+    document["schedule"] = {name: _plain(table) for name, table in _schedules(config).items()}
     return document
 
 

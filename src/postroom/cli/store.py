@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 
 def opened(url: str | None) -> AbstractContextManager[Room]:
-    """The room behind this URL, or else as configured; closed when the command ends."""
+    """The room behind this URL, or else as configured; closed when the command ends.
+
+    It declares nothing: whoever looks from a folder with an old postroom.toml must not change what
+    the queues promise.
+    """
     from postroom.room import open as open_room
 
-    return open_room(url)
+    return open_room(url, declare=False)

@@ -20,7 +20,8 @@ import msgspec
 from postroom.engine import Engine, QueueInfo
 from postroom.errors import ConfigError, MissingExtra, PostroomError
 from postroom.limits import MAX_BATCH
-from postroom.model import QueueStats, State
+from postroom.model import State
+from postroom.stats import QueueStats
 from postroom.telemetry import samples
 from postroom.telemetry.timers import HasEngine
 

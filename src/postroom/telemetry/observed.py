@@ -26,13 +26,11 @@ from postroom.model import (
     Claimed,
     Entry,
     Leased,
-    Memory,
     Move,
     Moved,
     NewMessage,
     Outcome,
     Page,
-    QueueStats,
     Receipt,
     Settlement,
     State,
@@ -41,6 +39,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.stats import Memory, QueueStats
 from postroom.telemetry.samples import Recorder, Spans
 from postroom.waiter import Waiter
 

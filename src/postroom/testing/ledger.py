@@ -20,12 +20,12 @@ from postroom.model import (
     Moved,
     NewMessage,
     Outcome,
-    QueueStats,
     Settlement,
     State,
     Verb,
 )
 from postroom.policy import Policy
+from postroom.stats import QueueStats
 
 Snapshot = Mapping[State, Sequence[Entry]]
 

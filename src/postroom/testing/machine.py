@@ -394,8 +394,8 @@ def _without_tokens(claimed: Claimed) -> Claimed:
 
 
 def _shown(entry: Entry) -> Entry:
-    """Everything but the rank: engines may number differently, only the order counts."""
-    return msgspec.structs.replace(entry, order=None)
+    """Everything but the rank and the token: engines may number differently, only the order counts."""
+    return msgspec.structs.replace(entry, order=None, token=None)
 
 
 def _told(entry: LogEntry) -> tuple[Any, ...]:

@@ -18,9 +18,12 @@ from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
 from postroom.model import BlockedBy, Claimed, Outcome, Settlement, Verb
+from postroom.recent import RecentSettles
+from postroom.role import Share
 from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.crew import Crew
+from postroom.worker.listener import Listener
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +37,11 @@ _SUSPECTS = 1.0
 _LEAST_WAIT = 0.005
 #: A queue whose breaker is open is looked at again at least this often (seconds).
 _BREAKER = 1.0
-#: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
-_REPEAT = 2.0
 #: The name under which the hands ring; no queue can have it.
 _HANDS = "\0hands"
 
 Pending = tuple[Delivery, Settlement]
+Starts = dict[str, list[Delivery]]
 
 
 class Dispatcher:
@@ -52,6 +54,7 @@ class Dispatcher:
         crew: Crew,
         concurrency: int,
         prefetch: int | None,
+        shares: Mapping[str, Share],
         name: str,
         breakers: Mapping[str, Breaker],
     ) -> None:
@@ -60,20 +63,21 @@ class Dispatcher:
         self._crew = crew
         self._concurrency = concurrency
         self._prefetch = prefetch
+        self._shares = {queue: shares[queue] for queue in rotation.queues if queue in shares}
         self._name = name
         self._breakers = breakers
         #: Queues that were not asked because of their breaker.
         self._held_up: set[str] = set()
-        self._waiter = room.waiter(rotation.queues)
-        self._armed = False
+        self._listener = Listener(room, rotation.queues, self._shares)
         self._asleep = False
         #: Everything this worker has not settled yet: what the heartbeat renews.
         self._ours: set[Delivery] = set()
         self._held: dict[str, deque[Delivery]] = {queue: deque() for queue in rotation.queues}
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
-        #: What was settled lately, and when.
-        self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
+        self._recent = RecentSettles()
         self._in_hand = 0
+        #: The same of each queue with a share.
+        self._of_share = dict.fromkeys(self._shares, 0)
         #: When a hand last finished something, or the first one began after all were idle.
         self._moved_at = time.monotonic()
         #: Up to when every ring was heard.
@@ -94,14 +98,14 @@ class Dispatcher:
         """Have the dispatcher look at what the hands have finished."""
         if self._asleep:
             self._asleep = False
-            self._waiter.ring(_HANDS)
+            self._listener.ring(_HANDS)
 
     def interrupt(self) -> None:
         """Have the dispatcher look whether it should stop."""
-        self._waiter.ring()
+        self._listener.ring()
 
     def close(self) -> None:
-        self._waiter.close()
+        self._listener.close()
 
     @property
     def busy(self) -> bool:
@@ -153,18 +157,14 @@ class Dispatcher:
 
     def rest(self, limit: float) -> None:
         """Sleep until there is something to do, at most `limit` seconds."""
-        roomy = not self._leaving and self._space() > 0
-        if roomy != self._armed:
-            # Whoever cannot take more hands its ring on; whoever can, asks once more before it sleeps.
-            self._armed = roomy
-            if roomy:
-                self._waiter.arm()
-                self.ask_again()
-                return
-            self._waiter.disarm()
+        roomy = [] if self._leaving else self._roomy()
+        # Whoever cannot take more hands its ring on; whoever can, asks once more before it sleeps.
+        if new := self._listener.arm(roomy):
+            self._ask_at |= dict.fromkeys(new, 0.0)
+            return
         self._asleep = True
         if not self._crew.finished:
-            self._heard(self._waiter.wait(self._nap(limit, roomy)))
+            self._heard(self._listener.wait(self._nap(limit, roomy)))
             if roomy:
                 self._listened = time.monotonic()
         self._asleep = False
@@ -175,11 +175,11 @@ class Dispatcher:
         self._release_started()
         self._release_held(0)
 
-    def _nap(self, limit: float, roomy: bool) -> float:
+    def _nap(self, limit: float, roomy: list[str]) -> float:
         if self._waits_behind():
             limit = min(limit, _STALL)
         if roomy:
-            limit = min(limit, min(self._ask_at.values()) - time.monotonic())
+            limit = min(limit, min(self._ask_at[queue] for queue in roomy) - time.monotonic())
         return max(0.0, limit)
 
     def _heard(self, names: frozenset[str]) -> None:
@@ -208,14 +208,22 @@ class Dispatcher:
             self._moved_at = time.monotonic()
         while finished:
             delivery, settlement = finished.popleft()
-            self._in_hand -= 1
+            self._leave_hand(delivery)
             if settlement is None:
                 self._ours.discard(delivery)
             else:
                 self._settle_later(delivery, settlement)
 
+    def _leave_hand(self, delivery: Delivery) -> None:
+        self._in_hand -= 1
+        if self._shares and delivery.queue in self._shares:
+            self._of_share[delivery.queue] -= 1
+
     def _settle_later(self, delivery: Delivery, settlement: Settlement) -> None:
         self._pending[delivery.queue].append((delivery, settlement))
+
+    def _hand_back(self, delivery: Delivery) -> None:
+        self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
 
     def _unstall(self) -> None:
         """All hands are busy with something long: let others have what waits behind it."""
@@ -230,22 +238,21 @@ class Dispatcher:
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
-            self._in_hand -= 1
-            self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
+            self._leave_hand(delivery)
+            self._hand_back(delivery)
 
     def _release_held(self, keep: int) -> None:
         """Hand back what is held beyond so many."""
         for held in self._held.values():
             while held and sum(map(len, self._held.values())) > keep:
-                delivery = held.pop()
-                self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
+                self._hand_back(held.pop())
 
     def _heed_breakers(self) -> None:
         """Hand back what was claimed before its breaker opened, and go on where one let us."""
         for queue in self._breakers.keys() & self._held.keys():
             probes = self._probes(queue)
-            if probes is not None:
-                self._release_all(self._held[queue])
+            while probes is not None and self._held[queue]:
+                self._hand_back(self._held[queue].pop())
             if probes == 0:
                 self._held_up.add(queue)
                 wait = self._breakers[queue].retry_after() or _BREAKER
@@ -262,11 +269,6 @@ class Dispatcher:
             return limit
         return max(0, limit - sum(receipt.queue == queue for receipt in self._ours))
 
-    def _release_all(self, held: deque[Delivery]) -> None:
-        while held:
-            delivery = held.pop()
-            self._settle_later(delivery, Settlement(delivery.receipt, Verb.RELEASE))
-
     def _free(self) -> int:
         return self._crew.pace.all_started(self._concurrency) - self._in_hand
 
@@ -279,12 +281,32 @@ class Dispatcher:
         space = free + ahead - sum(map(len, self._held.values()))
         return space if free > 0 or space >= ahead / 2 else 0
 
-    def _choose_starts(self) -> dict[str, list[Delivery]]:
+    def _roomy(self) -> list[str]:
+        """The queues of which something more can be taken now."""
+        if self._space() <= 0:
+            return []
+        return [
+            queue for queue in self._rotation.queues if self._claimable(queue, self._startable(queue, {}))
+        ]
+
+    def _startable(self, queue: str, starts: Starts) -> int:
+        """How many more of this queue may be started: by free hands, and within its share."""
+        free = max(0, self._free() - sum(map(len, starts.values())))
+        share = self._shares.get(queue)
+        if share is None:
+            return free
+        return share.startable(free, self._of_share[queue] + len(starts.get(queue, ())))
+
+    def _claimable(self, queue: str, startable: int) -> int:
+        """How many more of this queue may be claimed, by its share alone."""
+        share = self._shares.get(queue)
+        return MAX_BATCH if share is None else share.claimable(startable, len(self._held[queue]))
+
+    def _choose_starts(self) -> Starts:
         """Held messages for the free hands, taking turns between queues."""
-        starts: dict[str, list[Delivery]] = {}
+        starts: Starts = {}
         free = self._free() - self._kept_for_a_suspect()
-        while free > 0 and any(self._held.values()):
-            queue = next(queue for queue in self._rotation.sequence(self._urgency) if self._held[queue])
+        while free > 0 and (queue := self._next_to_start(starts)):
             delivery = self._held[queue].popleft()
             self._rotation.gave(queue)
             if delivery.lost:
@@ -293,6 +315,15 @@ class Dispatcher:
             starts.setdefault(queue, []).append(delivery)
             free -= 1
         return starts
+
+    def _next_to_start(self, starts: Starts) -> str | None:
+        """The queue whose turn it is, of those that have something held and may start it."""
+        if not any(self._held.values()):
+            return None
+        for queue in self._rotation.sequence(self._urgency):
+            if self._held[queue] and (queue not in self._shares or self._startable(queue, starts)):
+                return queue
+        return None
 
     def _kept_for_a_suspect(self) -> bool:
         """Whether to leave a hand to the coming claim: only that brings a suspect, or it would starve."""
@@ -311,9 +342,9 @@ class Dispatcher:
         # The order matters only to a claim, and by priority it costs a question to every queue.
         return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
 
-    def _request(self, queue: str, starts: dict[str, list[Delivery]]) -> ClaimRequest | None:
-        starting = sum(map(len, starts.values()))
-        start, space = max(0, self._free() - starting), self._space(starting)
+    def _request(self, queue: str, starts: Starts) -> ClaimRequest | None:
+        start = self._startable(queue, starts)
+        space = min(self._space(sum(map(len, starts.values()))), self._claimable(queue, start))
         early = time.monotonic() < self._ask_at[queue] and not self._lifts(queue, start)
         probes = self._probes(queue)
         if probes is not None:
@@ -328,7 +359,7 @@ class Dispatcher:
             suspects=start > 0,
             lease=self._room.policy(queue).lease,
             consumer=self._name,
-            waiter=self._waiter if self._armed else None,
+            waiter=self._listener.waiter(queue),
         )
 
     def _lifts(self, queue: str, start: int) -> bool:
@@ -342,7 +373,7 @@ class Dispatcher:
 
     # --- a turn -----------------------------------------------------------------------------
 
-    def _turn(self, queue: str, starts: dict[str, list[Delivery]], request: ClaimRequest | None) -> None:
+    def _turn(self, queue: str, starts: Starts, request: ClaimRequest | None) -> None:
         pending = self._pending[queue][:MAX_BATCH]
         starting = starts.get(queue, [])
         try:
@@ -367,23 +398,12 @@ class Dispatcher:
             self._claimed(queue, deliveries, turned.claimed, request)
 
     def repeat(self) -> None:
-        """Settle again what was settled in the last 2 s before a store went away: it may have lost it.
-
-        Whatever it did not lose answers `gone`, and nothing changes.
-        """
-        if not self._recent:
-            return
-        since = self._recent[-1][0] - _REPEAT
-        recent = [settlement for at, settlement in self._recent if at >= since]
-        for queue in self._rotation.queues:
-            again = [settlement for settlement in recent if settlement.receipt.queue == queue]
-            for first in range(0, len(again), MAX_BATCH):
-                self._room.engine.settle(queue, again[first : first + MAX_BATCH])
-        self._recent.clear()
+        """The store was away: settle again what it may have lost."""
+        self._recent.repeat(self._room.engine)
 
     def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome, now: float) -> None:
         verb = settlement.verb
-        self._recent.append((now, settlement))
+        self._recent.note(settlement, now)
         self._ours.discard(delivery)
         if not delivery.note_settled(verb, outcome):
             extra = {"event": "delivery.lost", "outcome": str(outcome), **delivery.log_extra}
@@ -399,6 +419,8 @@ class Dispatcher:
             if self._in_hand == 0:
                 self._moved_at = time.monotonic()
             self._in_hand += 1
+            if self._shares and delivery.queue in self._shares:
+                self._of_share[delivery.queue] += 1
             self._crew.hand(delivery)
         else:
             self._ours.discard(delivery)

@@ -14,7 +14,11 @@ Handler = Callable[[Delivery], Any]
 
 
 class Handlers:
-    """Handlers by queue, by kind, or by both; the closest registration wins."""
+    """Handlers by queue, by kind, or by both; the closest registration wins.
+
+    handlers = Handlers({"emails": send})
+    @handlers.handle("reports", kind="monthly")
+    """
 
     def __init__(
         self,
@@ -28,6 +32,17 @@ class Handlers:
             raise InvalidInput(f"handlers: expected a function for each queue name, not {by_queue!r:.80}")
         for queue, handler in (by_queue or {}).items():
             self.register(handler, queue=queue)
+
+    def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
+        """Register a handler for a queue, for a kind, or for a kind of one queue. A decorator."""
+        if callable(queue):
+            raise InvalidInput('write @….handle("queue") or @….handle(kind="…"), with parentheses')
+
+        def register(handler: Handler) -> Handler:
+            self.register(handler, queue=queue, kind=kind)
+            return handler
+
+        return register
 
     def register(self, handler: Handler, *, queue: str | None = None, kind: str | None = None) -> None:
         if queue is None and kind is None:
@@ -44,9 +59,20 @@ class Handlers:
             raise InvalidInput(f"there is a handler for queue={queue!r} kind={kind!r} already")
         self._table[queue, kind] = self._guard(handler)
 
+    def guarded(self, guard: Callable[[Handler], Handler]) -> Handlers:
+        """The handlers that are registered now, each wrapped into this guard."""
+        guarded = Handlers(guard=guard)
+        for (queue, kind), handler in self._table.items():
+            guarded.register(handler, queue=queue, kind=kind)
+        return guarded
+
     def find(self, queue: str, kind: str) -> Handler | None:
         find = self._table.get
         return find((queue, kind)) or find((queue, None)) or find((None, kind))
+
+    def serves(self, queue: str) -> bool:
+        """Whether any message of this queue could find a handler."""
+        return any(named in (queue, None) for named, _ in self._table)
 
     @property
     def queues(self) -> list[str]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from postroom.breaker import Breaker
 from postroom.delivery import Delivery
@@ -18,6 +18,7 @@ from postroom.errors import Closed, InvalidInput, PostroomError
 from postroom.idempotency import idempotent, is_guarded
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH, check_between
+from postroom.role import Role, Share
 from postroom.room import Room
 from postroom.rotation import Order, Rotation
 from postroom.worker.crew import Around, Crew
@@ -39,10 +40,11 @@ _NAP = 1.0
 class Worker:
     """Works on queues until it is stopped.
 
-    handlers      a function for each queue, `def handler(delivery)`; more with `handle`
+    handlers      a function for each queue, `def handler(delivery)`, or `Handlers`; more with `handle`
     queues        what to work on, if other than the queues with a handler
     concurrency   how many handlers run at once, each on its own thread
     prefetch      how many messages to hold unstarted; None: as many as will begin within a moment
+    shares        what a queue may have of this worker, e.g. `{"reports": Share(concurrency=2)}`
     order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
     around        a context manager for every job, e.g. a database session; its value is `delivery.context`
     breakers      breakers by queue: while one is open nothing is claimed from its queue, half open its probes
@@ -56,11 +58,12 @@ class Worker:
     def __init__(
         self,
         room: Room,
-        handlers: Mapping[str, Handler] | None = None,
+        handlers: Mapping[str, Handler] | Handlers | None = None,
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 1,
         prefetch: int | None = None,
+        shares: Mapping[str, Share] | None = None,
         order: Order = "round_robin",
         weights: Mapping[str, int] | None = None,
         around: Around | None = None,
@@ -79,7 +82,8 @@ class Worker:
         self.room = room
         self.name = name or f"{room.consumer}/worker"
         self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
-        self._handlers = Handlers(handlers, self._guard)
+        registered = handlers if isinstance(handlers, Handlers) else Handlers(handlers)
+        self._handlers = registered.guarded(self._guard)
         self._queues = queues
         self._order: Order = order
         self._weights = weights
@@ -87,6 +91,7 @@ class Worker:
         self._breakers = dict(breakers or {})
         self._concurrency = concurrency
         self._prefetch = prefetch
+        self._shares = dict(shares or {})
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
         self._with_keeper = keeper
         self._metrics_at = None if metrics_port is None else (metrics_port, metrics_host)
@@ -98,20 +103,36 @@ class Worker:
         self._crew: Crew | None = None
         self._thread: threading.Thread | None = None
 
+    @classmethod
+    def for_role(
+        cls, room: Room, role: Role, handlers: Mapping[str, Handler] | Handlers, **options: Any
+    ) -> Self:
+        """A worker with exactly the settings of this role; `options` are what a role does not say.
+
+        Raises InvalidInput when a queue of the role has no handler at all: each of its messages would
+        become a dead letter.
+        """
+        made = handlers if isinstance(handlers, Handlers) else Handlers(handlers)
+        if missing := [queue for queue in role.queues if not made.serves(queue)]:
+            raise InvalidInput(f"role {role.name!r}: there is no handler for {', '.join(missing)}")
+        return cls(
+            room,
+            made,
+            queues=role.queues,
+            concurrency=role.concurrency,
+            prefetch=role.prefetch,
+            shares=role.shares,
+            order=role.order,
+            weights=role.weights,
+            **{"stop_timeout": role.stop_timeout / 1_000, "name": f"{room.consumer}/{role.name}", **options},
+        )
+
     def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
         """Register a handler for a queue, for a kind, or for a kind of one queue. A decorator.
 
         A message without a handler of its own becomes a dead letter: no message can name code.
         """
-
-        if callable(queue):
-            raise InvalidInput('write @worker.handle("queue") or @worker.handle(kind="…"), with parentheses')
-
-        def register(handler: Handler) -> Handler:
-            self._handlers.register(handler, queue=queue, kind=kind)
-            return handler
-
-        return register
+        return self._handlers.handle(queue, kind)
 
     def _guard(self, handler: Handler) -> Handler:
         """A handler as it is run: once for each message, if the configuration says so of every task."""
@@ -180,9 +201,8 @@ class Worker:
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
         crew = Crew(self._concurrency, self._handlers, self._surroundings(), self._note_error, self._wake)
-        dispatcher = Dispatcher(
-            self.room, rotation, crew, self._concurrency, self._prefetch, self.name, self._breakers
-        )
+        limits = (self._concurrency, self._prefetch, self._shares)
+        dispatcher = Dispatcher(self.room, rotation, crew, *limits, self.name, self._breakers)
         self._dispatcher, self._crew = dispatcher, crew
         heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:

@@ -17,7 +17,7 @@ from rich.text import Text
 from postroom.cli.demo.checks import Check
 from postroom.cli.demo.feed import Line
 from postroom.cli.demo.screen import WHAT_NEXT, Picture, done, summary
-from postroom.model import QueueStats
+from postroom.stats import QueueStats
 
 _COLUMNS = ("ready", "scheduled", "processing", "overdue", "dead", "done", "oldest")
 _COLOURS = {"ready": "cyan", "scheduled": "blue", "processing": "yellow", "overdue": "red", "dead": "red"}

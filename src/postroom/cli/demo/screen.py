@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, Self
 
 from postroom.cli.demo.checks import Check
 from postroom.cli.demo.feed import Line
-from postroom.model import QueueStats
+from postroom.stats import QueueStats
 
 WHAT_NEXT = (
     ("postroom demo --seconds 60", "the same again, slower (in a checkout: .venv/bin/postroom)"),

@@ -10,9 +10,10 @@ import msgspec
 from postroom.errors import PostroomError
 from postroom.keeper import LOCK_KEY, LOCK_KIND
 from postroom.limits import MAX_BATCH
-from postroom.model import QueueStats, State
+from postroom.model import State
 from postroom.room import Room
 from postroom.settings import without_secrets
+from postroom.stats import QueueStats
 
 #: The p95 is that of about the last so long.
 _P95_OVER = "5m"

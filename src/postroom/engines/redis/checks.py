@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from postroom.errors import ConfigError, EngineUnavailable
-from postroom.model import Memory
+from postroom.stats import Memory
 
 if TYPE_CHECKING:
     from postroom.engines.redis.client import Client

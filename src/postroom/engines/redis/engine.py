@@ -47,19 +47,16 @@ from postroom.limits import (
 )
 from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
-    COUNTERS,
     Accepted,
     Action,
     Claimed,
     Entry,
-    Memory,
     Move,
     Moved,
     NewMessage,
     Outcome,
     Page,
     Put,
-    QueueStats,
     Receipt,
     Settlement,
     State,
@@ -67,6 +64,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
+from postroom.stats import COUNTERS, Memory, QueueStats
 from postroom.waiter import Waiter
 
 _DEFAULT = Policy()

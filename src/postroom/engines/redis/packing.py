@@ -221,7 +221,7 @@ def entry_of(queue: str, shown: list[Any]) -> Entry:
     elif state is State.READY:
         fields["order"] = number
     elif state is State.PROCESSING:
-        fields["deadline"] = number
+        fields |= {"deadline": number, "token": kept.token.hex()}
     return Entry(message=message, state=state, **fields)
 
 

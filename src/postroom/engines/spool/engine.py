@@ -35,10 +35,8 @@ from postroom.limits import MAX_BODY
 from postroom.model import (
     Accepted,
     Claimed,
-    Memory,
     NewMessage,
     Outcome,
-    QueueStats,
     Receipt,
     Settlement,
     Swept,
@@ -47,6 +45,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
+from postroom.stats import Memory, QueueStats
 from postroom.waiter import Waiter
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import abc
 
 from postroom.limits import KEPT_IDS
 from postroom.logs import Event, LogEntry
-from postroom.model import COUNTERS
 from postroom.policy import Policy, due_seq, next_seq
+from postroom.stats import COUNTERS
 
 #: A call is noted when the last noted one is older than this part of a lease.
 _FRESH = 16

@@ -27,7 +27,6 @@ from postroom.model import (
     NewMessage,
     Outcome,
     Page,
-    QueueStats,
     Receipt,
     Settlement,
     State,
@@ -35,6 +34,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
+from postroom.stats import QueueStats
 from postroom.waiter import Waiter
 
 T = TypeVar("T")

@@ -63,6 +63,7 @@ class Slot(msgspec.Struct, gc=False):
             ran_out=self.ran_out,
             strays=self.strays,
             order=self.order,
+            token=self.token,
             consumer=self.consumer,
             started_at=self.started_at,
             deadline=self.deadline,

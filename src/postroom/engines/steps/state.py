@@ -13,8 +13,14 @@ from typing import NamedTuple
 from postroom.engines.steps.books import Books
 from postroom.engines.steps.slot import Slot
 from postroom.logs import Event, Group
-from postroom.model import Failure, Message, QueueStats, Receipt, State
+from postroom.model import (
+    Failure,
+    Message,
+    Receipt,
+    State,
+)
 from postroom.policy import Policy, stamped
+from postroom.stats import QueueStats
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED = State.READY, State.SCHEDULED

@@ -41,7 +41,8 @@ def reclaim(state: QueueState, now: int, limit: int, triggered_by: str) -> tuple
 def _come_back(state: QueueState, slot: Slot, now: int) -> bool:
     """Back to its place: True. Dead instead, in the same step: False."""
     started = slot.started_at is not None
-    too_slow = slot.ack_deadline is not None and slot.ack_deadline <= now
+    # By the deadline that passed, not by now: a late sweep must not take a dead consumer for a slow one.
+    too_slow = slot.ack_deadline is not None and slot.ack_deadline == slot.deadline
     failure = ran_out_failure(slot.message.kind, too_slow=too_slow, failed_at=now)
     if started:
         slot.note_attempt(now, failure.type)

@@ -25,13 +25,13 @@ from postroom.model import (
     Moved,
     NewMessage,
     Outcome,
-    QueueStats,
     Receipt,
     Settlement,
     State,
     Verb,
 )
 from postroom.policy import Policy
+from postroom.stats import QueueStats
 from postroom.testing.clock import ManualClock
 from postroom.waiter import Waiter
 

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from postroom.model import Action, Failure, State, Verb
+from postroom.model import Action, Failure, Outcome, Settlement, State, Verb
 from postroom.policy import fingerprint
 from postroom.testing.contract.base import BOOM, HOUR, SECOND, ContractBase
 
@@ -44,6 +44,33 @@ class GetContract(ContractBase):
         self.release(delivery)
         entry = self.entry(delivery.message.id)
         assert (entry.deadline, entry.started_at, entry.deliveries) == (None, None, 1)
+
+    def test_a_processing_message_shows_the_receipt_that_holds_it(self) -> None:
+        delivery = self.put_and_take()
+        entry = self.entry(delivery.message.id)
+        assert entry.receipt == delivery.receipt
+        (found,) = self.engine.find(self.queue, State.PROCESSING).entries
+        assert found.token == delivery.token
+
+    def test_the_receipt_shown_settles_like_the_consumers_own(self) -> None:
+        delivery = self.put_and_take()
+        receipt = self.entry(delivery.message.id).receipt
+        assert receipt is not None
+        assert self.engine.extend(self.queue, [receipt], span=HOUR) == [Outcome.OK]
+        assert self.entry(delivery.message.id).deadline == self.clock() + HOUR
+        assert self.engine.settle(self.queue, [Settlement(receipt, Verb.RELEASE)]) == [Outcome.OK]
+        assert self.engine.settle(self.queue, [Settlement(delivery.receipt)]) == [Outcome.LOST]
+        again = self.take()
+        assert again.attempt == 0, "a release does not count"
+        assert self.engine.settle(self.queue, [Settlement(receipt, Verb.RELEASE)]) == [Outcome.LOST]
+
+    def test_what_nobody_holds_shows_no_receipt(self) -> None:
+        self.declare(keep_done="1h")
+        dead, done, released = self.put_dead(), self.put_and_take(), self.put_and_take()
+        self.ack(done)
+        self.release(released)
+        ids = [self.put(), self.put(delay=HOUR), done.message.id, dead, released.message.id]
+        assert [self.entry(id).receipt for id in ids] == [None] * 5
 
     def test_get_shows_the_hash_of_the_payload(self) -> None:
         hashed = hashlib.sha1(b"payload", usedforsecurity=False).hexdigest()

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from postroom.errors import Conflict
-from postroom.model import Outcome, QueueStats
+from postroom.model import Outcome
 from postroom.policy import Policy
+from postroom.stats import QueueStats
 from postroom.testing.contract.base import BOOM, HOUR, MINUTE, ContractBase
 
 

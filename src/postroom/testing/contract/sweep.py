@@ -66,6 +66,14 @@ class ReclaimContract(ContractBase):
         assert entry.failure is not None
         assert (entry.failure.type, entry.failed_at) == ("LeaseExpired", self.clock())
 
+    def test_a_late_sweep_does_not_take_a_silent_consumer_for_a_slow_one(self) -> None:
+        id = self.put(max_attempts=1)
+        self.take(lease=10 * SECOND)
+        self.clock.advance("1h")
+        self.engine.sweep(self.queue)  # after such a silence the living report first
+        self.run_out("11s")
+        assert (self.entry(id).last_error or "").startswith("LeaseExpired")
+
     def test_without_an_ack_timeout_a_run_out_is_a_lease_expired(self) -> None:
         self.declare(ack_timeout=None)
         id = self.put_and_take(max_attempts=1).message.id

@@ -1,10 +1,11 @@
 -- What time demands: reclaim the overdue, promote the due, expire. Each bounded.
 
 -- Back to its place: true. Dead instead, in the same step: false.
-local function come_back(id)
+local function come_back(id, deadline)
   local r = read_record(call('HGET', DELIVERY, id))
   local started = has(r.flags, STARTED)
-  local too_slow = has(r.flags, TIMED) and r.ack_deadline <= now
+  -- By the deadline that passed, not by now: a late sweep must not take a dead consumer for a slow one.
+  local too_slow = has(r.flags, TIMED) and r.ack_deadline == deadline
   local failure = too_slow and TOO_SLOW or SILENT
   if started then
     note_attempt(id, r, failure[4])
@@ -27,20 +28,20 @@ local function reclaim(limit, triggered_by)
   if now < grace then
     return 0, 0
   end
-  local overdue = call('ZRANGE', LEASE, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+  local overdue = call('ZRANGE', LEASE, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
   if #overdue == 0 then
     return 0, 0
   end
-  local returned = {}
-  for _, id in ipairs(overdue) do
-    if come_back(id) then
-      returned[#returned + 1] = id
+  local returned, all = {}, #overdue / 2
+  for at = 1, #overdue, 2 do
+    if come_back(overdue[at], tonumber(overdue[at + 1])) then
+      returned[#returned + 1] = overdue[at]
     end
   end
-  local dead = #overdue - #returned
-  count('reclaimed', #overdue)
+  local dead = all - #returned
+  count('reclaimed', all)
   tell('requeue', returned, #returned, { 'i.dlq_count', dead, 's.triggered_by', triggered_by })
-  return #overdue, dead
+  return all, dead
 end
 
 -- Make ready what is due, earliest first, most urgent first within a millisecond.

@@ -1,0 +1,267 @@
+"""`postroom message`: one message at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from postroom.cli import output
+from postroom.cli.options import Id, Json, Queue, Url, Within
+from postroom.errors import Conflict, InvalidInput, NotFound
+from postroom.limits import JSON, MAX_BATCH
+
+if TYPE_CHECKING:
+    from postroom.model import Entry, Put
+    from postroom.queue import Queue as RoomQueue
+    from postroom.room import Room
+
+app = typer.Typer(no_args_is_help=True)
+
+Body = Annotated[
+    str | None, typer.Argument(metavar="[BODY]", help="JSON; without it, or as -, read from stdin.")
+]
+Lines = Annotated[bool, typer.Option("--lines", help="Stdin holds one JSON body a line: a message each.")]
+Text = Annotated[bool, typer.Option("--text", help="The body is text as it is, not JSON.")]
+Kind = Annotated[str, typer.Option("--kind", metavar="NAME", help="The task's or event's name.")]
+Priority = Annotated[str, typer.Option("--priority", metavar="LABEL|0-255", help="Higher is more urgent.")]
+Delay = Annotated[str | None, typer.Option("--delay", metavar="SPAN", help="Not before so long: 30s, 2h.")]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="MOMENT", help="Not before then: 2026-01-02T03:04:05Z.")
+]
+Expires = Annotated[str | None, typer.Option("--expires", metavar="SPAN", help="Worthless after so long.")]
+Header = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="May be repeated.")]
+Correlation = Annotated[
+    str | None, typer.Option("--correlation-id", metavar="TEXT", help="What it belongs to.")
+]
+Unique = Annotated[
+    str | None, typer.Option("--unique-key", metavar="TEXT", help="Only one such message at a time.")
+]
+OwnId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The same id is the same message.")]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="SPAN", help="So long from now; else its ack_timeout.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="message", help="Put a message; look at one; cancel, release, move it in time.")
+
+
+@app.command()
+def put(
+    queue: Queue,
+    body: Body = None,
+    lines: Lines = False,
+    text: Text = False,
+    kind: Kind = "",
+    priority: Priority = "normal",
+    delay: Delay = None,
+    at: At = None,
+    expires: Expires = None,
+    header: Header = None,
+    correlation_id: Correlation = None,
+    unique_key: Unique = None,
+    id: OwnId = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Put a message, or one for each line of stdin, and print the id it has.
+
+    \b
+    Examples:
+      postroom message put emails '{"to": "ada@example.org"}' --priority high
+      postroom message put reports '{"month": 5}' --kind monthly --delay 2h
+      postroom message put emails --lines < bodies.jsonl
+      echo hello | postroom message put notes --text
+    """
+    from postroom.cli.times import read_moment
+
+    options: dict[str, Any] = {
+        "kind": kind, "priority": int(priority) if priority.isdigit() else priority, "delay": delay,
+        "at": read_moment(at, "at"), "expires": expires, "headers": _headers(header or []),
+        "correlation_id": correlation_id, "unique_key": unique_key, "id": id,
+        "content_type": "text/plain" if text else JSON,
+    }  # fmt: skip
+    _put(queue, _bodies(body, lines=lines, text=text), url, json=json, many=lines, **options)
+
+
+@app.command()
+def show(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Show a message, where it stands, its body and what happened to it.
+
+    \b
+    Examples:
+      postroom message show 0198c0de00000000aaaaaaaaaaaaaaaa
+      postroom message show 0198… --queue emails --json | jq .failure.traceback
+    """
+    from postroom.cli.entry import document, rows
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        entry = find(room, id, queue)
+    if json:
+        output.as_json(document(entry))
+    else:
+        output.table(("", "value"), rows(entry))
+
+
+@app.command()
+def cancel(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Take a message out that waits, ready or scheduled.
+
+    \b
+    Examples:
+      postroom message cancel 0198c0de00000000aaaaaaaaaaaaaaaa
+    """
+    _operate("cancelled", id, queue, url, json, lambda where: where.cancel(id))
+
+
+@app.command()
+def release(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Take a message from whoever works on it, and put it back to its place. Does not count.
+
+    Its consumer is told that the lease is lost; work that has begun is not undone.
+
+    \b
+    Examples:
+      postroom message release 0198c0de00000000aaaaaaaaaaaaaaaa
+    """
+    _operate("released", id, queue, url, json, lambda where: where.release(id))
+
+
+@app.command()
+def extend(id: Id, by: By = None, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Give whoever works on a message more time.
+
+    \b
+    Examples:
+      postroom message extend 0198c0de00000000aaaaaaaaaaaaaaaa --by 10m
+    """
+    _operate("extended", id, queue, url, json, lambda where: where.extend(id, by))
+
+
+@app.command("run-now")
+def run_now(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Make a scheduled message ready, a retry that waits too.
+
+    \b
+    Examples:
+      postroom message run-now 0198c0de00000000aaaaaaaaaaaaaaaa
+    """
+    _operate("ready", id, queue, url, json, lambda where: where.run_now(id))
+
+
+@app.command()
+def reschedule(
+    id: Id, delay: Delay = None, at: At = None, queue: Within = None, url: Url = None, json: Json = False
+) -> None:
+    """Give a waiting message another time.
+
+    \b
+    Examples:
+      postroom message reschedule 0198c0de00000000aaaaaaaaaaaaaaaa --delay 2h
+      postroom message reschedule 0198… --at 2026-01-02T03:04:05Z
+    """
+    from postroom.cli.times import read_moment
+
+    when = read_moment(at, "at")
+    _operate("rescheduled", id, queue, url, json, lambda where: where.reschedule(id, delay=delay, at=when))
+
+
+# ---- Finding one ----------------------------------------------------------------------------------
+
+
+def find(room: Room, id: str, queue: str | None) -> Entry:
+    """The one message of this id. Raises NotFound, and Conflict when several queues have one."""
+    from postroom.cli.progress import counted
+    from postroom.limits import check_id
+    from postroom.search import locate
+
+    check_id(id)
+    names = [queue] if queue else [info.name for info in room.queues()]
+    found = list(locate(room.engine, id, counted(names, "queues")))
+    if not found:
+        raise NotFound(f"there is no message {id} in {repr(queue) if queue else 'any queue'}")
+    if len(found) > 1:
+        queues = ", ".join(entry.message.queue for entry in found)
+        raise Conflict(f"there is a message {id} in {queues}: name one of them with --queue")
+    return found[0]
+
+
+def _operate(
+    done: str, id: str, queue: str | None, url: str | None, json: bool, do: Callable[[RoomQueue], None]
+) -> None:
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        where = room.queue(find(room, id, queue).message.queue)
+        do(where)
+    if json:
+        output.as_json({"id": id, "queue": where.name, "done": done})
+    else:
+        print(f"{id} of {where.name} is {done}")
+
+
+# ---- Putting --------------------------------------------------------------------------------------
+
+
+def _put(
+    queue: str, bodies: Iterator[bytes], url: str | None, *, json: bool, many: bool, **options: Any
+) -> None:
+    from postroom.cli.progress import counted
+    from postroom.cli.store import opened
+    from postroom.errors import PartialPut
+
+    with opened(url) as room:
+        target = room.queue(queue)
+        if not many:
+            _print_puts([target.put(next(bodies), **options)], json)
+            return
+        if options.pop("id"):
+            raise InvalidInput("id: it names one message, and --lines puts many")
+        bodies = counted(bodies, "messages")
+        while call := list(islice(bodies, MAX_BATCH)):
+            try:
+                _print_puts(target.put_many(call, **options), json)
+            except PartialPut as error:
+                _print_puts(error.accepted, json)
+                raise
+
+
+def _print_puts(puts: Iterable[Put], json: bool) -> None:
+    """An id a line; as JSON an object a line, so that a program can follow as it goes."""
+    for made in puts:
+        print(dumps({"id": made.id, "created": made.created}) if json else made.id)
+
+
+def _bodies(body: str | None, *, lines: bool, text: bool) -> Iterator[bytes]:
+    """What is to be put, as it is stored."""
+    if lines and (text or body is not None):
+        raise InvalidInput("--lines reads JSON from stdin: it takes neither a body nor --text")
+    if body is not None and body != "-":
+        given: Iterable[str] = [body]
+    else:
+        given = (line for line in sys.stdin if line.strip()) if lines else [sys.stdin.read()]
+    for number, one in enumerate(given, start=1):
+        yield one.encode() if text else _json(one, f"line {number}" if lines else "body")
+
+
+def _json(text: str, where: str) -> bytes:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        quoted = "'\"hello\"'"
+        raise InvalidInput(f"{where}: it is not JSON ({error}); text is {quoted}, or --text") from None
+    return text.strip().encode()
+
+
+def _headers(given: list[str]) -> dict[str, str]:
+    pairs = [header.partition("=") for header in given]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise InvalidInput(f"header: {wrong[0]!r} is not NAME=TEXT")
+    return {name: text for name, _, text in pairs}

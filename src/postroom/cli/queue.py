@@ -1,0 +1,228 @@
+"""`postroom queue`: how the queues stand, and what an operator does to a whole one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from postroom.cli import output
+from postroom.cli.options import DryRun, Json, Queue, Queues, Url, Yes
+from postroom.errors import NotFound
+
+if TYPE_CHECKING:
+    from postroom.engine import QueueInfo
+    from postroom.room import Room
+    from postroom.stats import QueueStats
+
+app = typer.Typer(no_args_is_help=True)
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for everybody who looks.")]
+Force = Annotated[bool, typer.Option("--force", help="Also while there are messages in it.")]
+
+_STANDING = ("ready", "scheduled", "processing", "overdue", "dead")
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="queue", help="Look at queues; pause, resume, purge and drop them.")
+
+
+@app.command()
+def ls(url: Url = None, json: Json = False) -> None:
+    """List the queues: how many messages are where, how old the oldest is, who is paused.
+
+    \b
+    Examples:
+      postroom queue ls
+      postroom queue ls --url redis://host/0
+      postroom queue ls --json | jq '.[] | select(.dead > 0) | .queue'
+    """
+    from postroom.cli.store import opened
+    from postroom.cli.times import age
+
+    with opened(url) as room:
+        infos, stats = _stats(room, None)
+    if json:
+        output.as_json([_standing(info, stat) for info, stat in zip(infos, stats, strict=True)])
+        return
+    rows = [
+        (stat.queue, *(str(getattr(stat, name)) for name in _STANDING), age(stat.oldest), _paused(info))
+        for info, stat in zip(infos, stats, strict=True)
+    ]
+    output.table(("queue", *_STANDING, "oldest", "paused"), rows)
+
+
+@app.command()
+def show(queue: Queue, url: Url = None, json: Json = False) -> None:
+    """Show one queue: how it stands, and what it promises to everybody who uses it.
+
+    The promises are those in the store; what postroom.toml says is `postroom config show --queue`.
+
+    \b
+    Examples:
+      postroom queue show heavy_payouts
+      postroom queue show heavy_payouts --json | jq .policy.backoff
+    """
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        info, stats = known(room, queue), room.engine.stats(queue)
+    standing, policy = _standing(info, stats), info.policy.to_text()
+    if json:
+        output.as_json(standing | {"policy": policy})
+        return
+    rows = [(name, _text(value)) for name, value in standing.items()]
+    output.table(("", "value"), rows + [(f"policy.{name}", _text(value)) for name, value in policy.items()])
+
+
+@app.command()
+def stats(queues: Queues = None, url: Url = None, json: Json = False) -> None:
+    """Count what happened in each queue since it came into being.
+
+    \b
+    Examples:
+      postroom queue stats
+      postroom queue stats emails --json | jq '.[0].counters'
+    """
+    from postroom.cli.store import opened
+    from postroom.stats import COUNTERS
+
+    with opened(url) as room:
+        _, counted = _stats(room, queues)
+    if json:
+        output.as_json([{"queue": stat.queue, "counters": stat.counters} for stat in counted])
+        return
+    rows = [(stat.queue, *(str(stat.counters.get(name, 0)) for name in COUNTERS)) for stat in counted]
+    output.table(("queue", *COUNTERS), rows)
+
+
+@app.command()
+def pause(queue: Queue, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+    """Stop handing out messages; putting, settling and coming back go on.
+
+    \b
+    Examples:
+      postroom queue pause heavy_payouts --reason "the bank is down"
+    """
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        known(room, queue)
+        room.queue(queue).pause(reason)
+    _done(json, f"{queue} is paused", queue=queue, paused=True, reason=reason)
+
+
+@app.command()
+def resume(queue: Queue, url: Url = None, json: Json = False) -> None:
+    """Hand out messages again.
+
+    \b
+    Examples:
+      postroom queue resume heavy_payouts
+    """
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        known(room, queue)
+        room.queue(queue).resume()
+    _done(json, f"{queue} is not paused", queue=queue, paused=False)
+
+
+@app.command()
+def purge(
+    queue: Queue, yes: Yes = False, dry_run: DryRun = False, url: Url = None, json: Json = False
+) -> None:
+    """Drop every message that waits, ready or scheduled; what is processing or dead stays.
+
+    \b
+    Examples:
+      postroom queue purge chat_events --dry-run     how many that are
+      postroom queue purge chat_events --yes
+    """
+    from postroom.cli.consent import consent
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        known(room, queue)
+        count = room.engine.stats(queue).depth
+        if not dry_run:
+            consent(f"Drop the {count:,} messages that wait in {queue}?", yes=yes)
+            count = room.queue(queue).purge()
+    text = f"{count:,} messages {'would be' if dry_run else 'were'} dropped from {queue}"
+    _done(json, text, queue=queue, purged=count, dry_run=dry_run)
+
+
+@app.command()
+def drop(
+    queue: Queue,
+    force: Force = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Remove a queue; refused while anything is in it, dead letters included, unless forced.
+
+    \b
+    Examples:
+      postroom queue drop old_reports --yes
+      postroom queue drop old_reports --force --dry-run
+    """
+    from postroom.cli.consent import consent
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        known(room, queue)
+        stats = room.engine.stats(queue)
+        count = stats.depth + stats.processing + stats.dead
+        if not dry_run:
+            consent(f"Remove {queue} with the {count:,} messages in it?", yes=yes)
+            count = room.queue(queue).drop(force=force)
+    text = f"{queue} {'would be' if dry_run else 'was'} removed, with {count:,} messages"
+    _done(json, text, queue=queue, dropped=count, dry_run=dry_run)
+
+
+def known(room: Room, queue: str) -> QueueInfo:
+    """The queue, which must exist: a name with a slip must not make a new one."""
+    if infos := room.engine.queues([queue]):
+        return infos[0]
+    close = difflib.get_close_matches(queue, [info.name for info in room.queues()], n=1)
+    raise NotFound(f"there is no queue {queue!r}" + (f"; did you mean {close[0]}?" if close else ""))
+
+
+def _stats(room: Room, names: list[str] | None) -> tuple[list[QueueInfo], list[QueueStats]]:
+    from postroom.cli.progress import counted
+
+    infos = [known(room, name) for name in names] if names else room.queues()
+    return infos, [room.engine.stats(info.name) for info in counted(infos, "queues")]
+
+
+def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:
+    return {
+        "queue": stats.queue,
+        **{name: getattr(stats, name) for name in _STANDING},
+        "oldest_seconds": stats.oldest / 1_000,
+        "next_priority": stats.next_priority,
+        "paused": info.paused,
+        "pause_reason": info.pause_reason,
+    }
+
+
+def _paused(info: QueueInfo) -> str:
+    return (info.pause_reason or "yes") if info.paused else "-"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {number}" for key, number in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in (None, "") else str(value)
+
+
+def _done(json: bool, text: str, **document: Any) -> None:
+    if json:
+        output.as_json(document)
+    else:
+        print(text)

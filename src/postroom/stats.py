@@ -1,0 +1,41 @@
+"""How things stand, in numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+#: What every queue counts, since it came into being.
+COUNTERS = (
+    "put", "claimed", "acked", "retried", "released", "reclaimed", "dead",
+    "expired", "evicted", "cancelled", "replayed", "discarded", "purged",
+)  # fmt: skip
+
+
+class Memory(NamedTuple):
+    """What a store has used of its memory, in bytes; `maxmemory` None: it has no limit of its own."""
+
+    used: int
+    maxmemory: int | None = None
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
+    aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.
+    """
+
+    queue: str
+    ready: int = 0
+    scheduled: int = 0
+    processing: int = 0
+    overdue: int = 0
+    dead: int = 0
+    oldest: int = 0
+    next_priority: int | None = None
+    paused: bool = False
+    counters: dict[str, int] = {}
+
+    @property
+    def depth(self) -> int:
+        return self.ready + self.scheduled

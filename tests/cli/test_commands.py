@@ -1,0 +1,94 @@
+"""What holds for all commands: they are documented, they teach, they can speak JSON, they show progress."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from postroom.cli import progress
+from postroom.cli.app import app
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+def commands(command: Any, name: str = "postroom") -> Iterator[tuple[str, Any]]:
+    """Every command below this one; only those that have some below them are no commands themselves."""
+    children: dict[str, Any] | None = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+    for below, child in (children or {}).items():
+        yield from commands(child, f"{name} {below}")
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def test_the_page_lists_every_command_and_no_other() -> None:
+    headings = re.findall(r"^### `([a-z -]+)( [A-Z\[].*)?`$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(name for name, _ in headings) == sorted(COMMANDS)
+
+
+def test_the_page_names_only_options_that_exist() -> None:
+    for section in PAGE.read_text(encoding="utf-8").split("\n### ")[1:]:
+        name = re.match(r"`([a-z -]+)", section)
+        assert name
+        known = {option for param in COMMANDS[name[1].strip()].params for option in param.opts}
+        text = section.split("\n## ")[0]
+        assert set(re.findall(r"`(--[a-z-]+)", text)) <= known, name[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_teaches_by_examples(name: str) -> None:
+    text = COMMANDS[name].help or ""
+    assert "Examples:" in text
+    assert name in text.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "postroom demo"])
+def test_every_command_speaks_json(name: str) -> None:
+    assert "--json" in {option for param in COMMANDS[name].params for option in param.opts}
+
+
+# ---- Progress -------------------------------------------------------------------------------------
+
+
+class Screen(io.StringIO):
+    def __init__(self, live: bool) -> None:
+        super().__init__()
+        self._live = live
+
+    def isatty(self) -> bool:
+        return self._live
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_what_takes_longer_than_a_second_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    screen, now = Screen(live), [0.0]
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in progress.counted(range(40), "swept"):
+        now[0] += 0.25
+    if live:
+        assert screen.getvalue().startswith("\r\x1b[Kswept: 4\r\x1b[Kswept: 5")
+        assert screen.getvalue().endswith("\r\x1b[K"), "the line is gone when it is over"
+    else:
+        assert screen.getvalue() == "swept: 4\nswept: 24\n"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    screen = Screen(live)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    assert list(progress.counted("abc", "letters")) == ["a", "b", "c"]
+    assert screen.getvalue() == ""

@@ -1,0 +1,129 @@
+"""The marketplace plays its scenario on SQLite and Redis, and its judge can tell right from wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.marketplace import cases, judge, scenario
+from examples.marketplace.cases import Case
+from postroom.config import load
+from postroom.room import Room
+from tests.door.staging import room_on
+from tests.redis import servers
+
+REPO = Path(__file__).parents[2]
+
+
+def silently(text: str) -> None:
+    """A scenario that is not watched."""
+
+
+@pytest.mark.timeout(600)
+def test_the_scenario_on_sqlite(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert scenario.play(f"sqlite:///{tmp_path}/market.db", tmp_path, say=said.append) == []
+    assert said[-2:] == ["dlq_fast: 10 dead letters", "dlq_heavy: 6 dead letters"]
+
+
+@pytest.mark.timeout(600)
+def test_the_scenario_on_redis(tmp_path: Path) -> None:
+    with servers.single() as server:
+        assert scenario.play(server.url(), tmp_path, say=silently) == []
+
+
+# ---- The judge ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def room() -> Any:
+    with room_on() as room:
+        room.queue("q").put("makes the queue")
+        room.queue("q").purge()
+        yield room
+
+
+def done(*keys: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"what": "done", "queue": queue, "id": id} for queue, id in keys]
+
+
+def put_dead(room: Room, failure: str, attempts: int = 3) -> tuple[str, str]:
+    put = room.queue("q").put("x", max_attempts=attempts)
+    for _ in range(attempts):
+        delivery = room.queue("q").claim(timeout=0)
+        assert delivery is not None
+        delivery.fail(type(failure, (Exception,), {})("no"), after=0)
+    return "q", put.id
+
+
+def test_it_passes_what_is_as_it_has_to_be(room: Room) -> None:
+    key = put_dead(room, "ValueError")
+    put = {key: Case("q", "poison"), ("q", "1"): Case("q", "well"), ("q", "2"): Case("q", "flaky")}
+    assert judge.verdict(room, put, done(("q", "1"), ("q", "2")), killed=0) == []
+    assert judge.dead_letters(room) == {"dead": 1}
+
+
+def test_it_finds_everything_that_is_not(room: Room) -> None:
+    dead_well, other_error = put_dead(room, "ValueError"), put_dead(room, "KeyError")
+    too_few, unknown = put_dead(room, "ValueError", attempts=2), put_dead(room, "ValueError")
+    room.queue("q").put("left")
+    put = {
+        dead_well: Case("q", "well"),
+        other_error: Case("q", "poison"),
+        too_few: Case("q", "poison"),
+        ("q", "1"): Case("q", "well"),
+        ("q", "2"): Case("q", "poison"),
+        ("q", "3"): Case("q", "killer"),
+    }
+    wrong = judge.verdict(room, put, done(dead_well), killed=2)
+    expected = [
+        "well message 1 of q was never done",
+        f"{dead_well} is healthy, but dead",
+        f"{unknown} is healthy, but dead",
+        f"poison message {other_error[1]} of q should be dead of ValueError, not of KeyError: no",
+        f"poison message {too_few[1]} of q had 2 attempts, not 3",
+        "poison message 2 of q is not dead",
+        "killer message 3 of q is not dead",
+        "2 workers were killed, not 3",
+        "q still holds 1 messages",
+    ]
+    assert len(wrong) == len(expected)
+    for line in expected:
+        assert [found for found in wrong if found.startswith(line)], (line, wrong)
+
+
+def test_a_tick_has_to_have_put_what_it_is_for(room: Room) -> None:
+    put = {("beat", "1"): Case("beat", "well", {"puts": [["q", "kind"]]})}
+    assert judge.verdict(room, put, done(("beat", "1"), ("q", "1")), killed=0) == []
+    (wrong,) = judge.verdict(room, put, done(("beat", "1")), killed=0)
+    assert wrong == "what tick 1 put into q was never done"
+
+
+# ---- What is played -------------------------------------------------------------------------------
+
+
+def test_every_queue_of_the_matrix_has_healthy_flaky_and_poisonous_messages() -> None:
+    config = load(scenario.MATRIX, environ={})
+    played = cases.everyday(config, 20) + cases.late() + cases.killing(40)
+    fates = {queue: {case.fate for case in played if case.queue == queue} for queue in config.declared}
+    assert all(fates[queue] >= {"well", "flaky", "poison", "garbled"} for queue in cases.WORK)
+    assert {*cases.WORK, "beat"} == set(config.declared)
+    assert set.union(*fates.values()) == {"well", "flaky", *cases.FAILURES}
+
+
+def test_a_hurried_matrix_differs_only_in_its_waits(tmp_path: Path) -> None:
+    real, hurried = load(scenario.MATRIX, environ={}), load(scenario.hurried(tmp_path), environ={})
+    assert hurried.roles == real.roles
+    for queue, policy in real.declared.items():
+        quick, times = hurried.declared[queue], 1 if queue == "beat" else 1_000
+        assert quick.backoff.unit * times == policy.backoff.unit
+        assert {**quick.to_text(), "backoff": ""} == {**policy.to_text(), "backoff": ""}
+
+
+def test_the_readme_names_what_is_there() -> None:
+    page = (REPO / "examples" / "marketplace" / "README.md").read_text(encoding="utf-8")
+    for file in re.findall(r"`(\w+\.(?:py|toml))`", page):
+        assert (REPO / "examples" / "marketplace" / file).exists(), file
