@@ -142,29 +142,31 @@ class Policy:
         keep_done: Duration = 0,
         suspect_after: int = 3,
     ) -> None:
-        values: dict[str, Any] = {
-            "lease": _positive("lease", lease),
-            "ack_timeout": _optional("ack_timeout", ack_timeout),
-            "max_attempts": _attempts(max_attempts, retries),
-            "backoff": Backoff.parse(backoff, milliseconds(backoff_cap, "backoff_cap")),
-            "jitter": _flag("jitter", jitter),
-            "labels": _labels(labels),
-            "aging": _aging(aging),
-            "capacity": _count("capacity", capacity),
-            "warn_depth": _count("warn_depth", warn_depth),
-            "rate": _rate("rate", rate),
-            "put_rate": _rate("put_rate", put_rate),
-            "max_in_flight": _count("max_in_flight", max_in_flight),
-            "on_expire": _on_expire(on_expire),
-            "sla_p95": _optional("sla_p95", sla_p95),
-            "dead_letter": check_name(dead_letter, "dead_letter"),
-            "dead_retention": _optional("dead_retention", dead_retention),
-            "dead_limit": _count("dead_limit", dead_limit),
-            "on_dead": _words("on_dead", on_dead),
-            "dedupe_window": milliseconds(dedupe_window, "dedupe_window"),
-            "keep_done": milliseconds(keep_done, "keep_done"),
-            "suspect_after": _whole("suspect_after", suspect_after),
-        }
+        self._set(
+            lease=_positive("lease", lease),
+            ack_timeout=_optional("ack_timeout", ack_timeout),
+            max_attempts=_attempts(max_attempts, retries),
+            backoff=Backoff.parse(backoff, milliseconds(backoff_cap, "backoff_cap")),
+            jitter=_flag("jitter", jitter),
+            labels=_labels(labels),
+            aging=_aging(aging),
+            capacity=_count("capacity", capacity),
+            warn_depth=_count("warn_depth", warn_depth),
+            rate=_rate("rate", rate),
+            put_rate=_rate("put_rate", put_rate),
+            max_in_flight=_count("max_in_flight", max_in_flight),
+            on_expire=_on_expire(on_expire),
+            sla_p95=_optional("sla_p95", sla_p95),
+            dead_letter=check_name(dead_letter, "dead_letter"),
+            dead_retention=_optional("dead_retention", dead_retention),
+            dead_limit=_count("dead_limit", dead_limit),
+            on_dead=_words("on_dead", on_dead),
+            dedupe_window=milliseconds(dedupe_window, "dedupe_window"),
+            keep_done=milliseconds(keep_done, "keep_done"),
+            suspect_after=_whole("suspect_after", suspect_after),
+        )
+
+    def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from postroom.cli import output
+from postroom.cli.options import Json, Url
 
 if TYPE_CHECKING:
     from postroom.standing import Standing
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")]
-Url = Annotated[str | None, typer.Option("--url", "-u", metavar="URL", help="The store; else as configured.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 
 
 def register(root: typer.Typer) -> None:
@@ -47,7 +46,7 @@ def ls(url: Url = None, json: Json = False) -> None:
 
 
 @app.command()
-def open(name: Name, url: Url = None, reason: Reason = "") -> None:
+def open(name: Name, reason: Reason = "", url: Url = None, json: Json = False) -> None:
     """Open a breaker until it is closed by hand; workers tied to it claim nothing.
 
     \b
@@ -59,11 +58,11 @@ def open(name: Name, url: Url = None, reason: Reason = "") -> None:
 
     with opened(url) as room:
         Breaker(name, room=room).open(reason)
-    output.say(f"breaker {name} is open; processes notice within a second")
+    _done(json, name, "open", reason)
 
 
 @app.command()
-def close(name: Name, url: Url = None, reason: Reason = "") -> None:
+def close(name: Name, reason: Reason = "", url: Url = None, json: Json = False) -> None:
     """Close a breaker and forget its failures.
 
     \b
@@ -79,7 +78,14 @@ def close(name: Name, url: Url = None, reason: Reason = "") -> None:
         if name not in standings(room):
             raise NotFound(f"there is no shared breaker {name!r}")
         Breaker(name, room=room).close(reason)
-    output.say(f"breaker {name} is closed; processes notice within a second")
+    _done(json, name, "closed", reason)
+
+
+def _done(json: bool, name: str, state: str, reason: str) -> None:
+    if json:
+        output.as_json({"breaker": name, "state": state, "reason": reason})
+    else:
+        output.say(f"breaker {name} is {state}; processes notice within a second")
 
 
 def _document(standing: Standing) -> dict[str, str | int | bool | None]:

@@ -13,20 +13,36 @@ T = TypeVar("T")
 _SILENT, _ON_TERMINAL, _IN_LOG = 1.0, 0.2, 5.0
 
 
+class Meter:
+    """Told how far it is as often as one likes, it says so now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._live = sys.stderr.isatty()
+        self._next = time.monotonic() + _SILENT
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (_ON_TERMINAL if self._live else _IN_LOG)
+        of = f" of {total:,}" if total else ""
+        text = f"{self._what}: {done:,}{of}"
+        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """The line goes before something else is said."""
+        if self._live and self._shown:
+            sys.stderr.write("\r\x1b[K")
+
+
 def counted(items: Iterable[T], what: str) -> Iterator[T]:
     """The items, and after a second how many of them there have been: "put: 12,000"."""
-    live, shown = sys.stderr.isatty(), False
-    next_sign = time.monotonic() + _SILENT
+    meter = Meter(what)
     for count, item in enumerate(items, start=1):
         yield item
-        if time.monotonic() >= next_sign:
-            next_sign = time.monotonic() + (_ON_TERMINAL if live else _IN_LOG)
-            _sign(f"{what}: {count:,}", live)
-            shown = True
-    if live and shown:
-        sys.stderr.write("\r\x1b[K")
-
-
-def _sign(text: str, live: bool) -> None:
-    sys.stderr.write(f"\r\x1b[K{text}" if live else f"{text}\n")
-    sys.stderr.flush()
+        meter(count)
+    meter.clear()

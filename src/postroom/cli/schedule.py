@@ -53,7 +53,7 @@ def ls(url: Url = None, json: Json = False) -> None:
 
 
 @app.command("run-now")
-def run_now(name: Name, url: Url = None) -> None:
+def run_now(name: Name, url: Url = None, json: Json = False) -> None:
     """Put one message of a schedule at once, and print its id; the slots stay as they are.
 
     \b
@@ -64,7 +64,11 @@ def run_now(name: Name, url: Url = None) -> None:
     from postroom.schedule import Schedules
 
     with opened(url) as room:
-        print(Schedules(room).run_now(name).id)
+        put = Schedules(room).run_now(name)
+    if json:
+        output.as_json({"schedule": name, "id": put.id})
+    else:
+        print(put.id)
 
 
 @app.command()
@@ -72,6 +76,7 @@ def pause(
     name: Name,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For people to read.")] = "",
     url: Url = None,
+    json: Json = False,
 ) -> None:
     """Put no more slots of a schedule, in any process, until it is resumed.
 
@@ -84,11 +89,14 @@ def pause(
 
     with opened(url) as room:
         Schedules(room).pause(name, reason)
-    output.say(f"{name} is paused; slots until it is resumed are passed over")
+    if json:
+        output.as_json({"schedule": name, "paused": True, "reason": reason})
+    else:
+        output.say(f"{name} is paused; slots until it is resumed are passed over")
 
 
 @app.command()
-def resume(name: Name, url: Url = None) -> None:
+def resume(name: Name, url: Url = None, json: Json = False) -> None:
     """Go on with the next slot of a paused schedule.
 
     \b
@@ -100,7 +108,10 @@ def resume(name: Name, url: Url = None) -> None:
 
     with opened(url) as room:
         standing = Schedules(room).resume(name)
-    output.say(f"{name} is next due at {_time(standing.next_slot)}")
+    if json:
+        output.as_json({"schedule": name, "paused": False, "next_slot": standing.next_slot})
+    else:
+        output.say(f"{name} is next due at {_time(standing.next_slot)}")
 
 
 def _row(standing: Standing, mine: set[str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def export(name: take.View = None, where: take.Where = None, out: Out = "-", url
       postroom dead export -w older=30d -o old.jsonl
       postroom dead export | jq -r '[.task_name, .exception] | @tsv'
     """
-    from postroom.cli.meter import Meter
+    from postroom.cli.progress import Meter
     from postroom.cli.store import opened
     from postroom.deadletters import DeadLetters, Filter
 
@@ -60,7 +60,7 @@ def bring_in(
       postroom dead import letters.jsonl
       ssh other postroom dead export dlq_fast | postroom dead import - --to fast_default
     """
-    from postroom.cli.meter import Meter
+    from postroom.cli.progress import Meter
     from postroom.cli.store import opened
     from postroom.deadletters import DeadLetters
 

@@ -119,7 +119,7 @@ def _edit(body: str | None, ids: list[str] | None) -> Callable[[DeadLetter], Any
 def _carry_out(run: Callable[..., Result], verb: str, dry_run: bool, yes: bool) -> Result:
     """Count first and ask, unless told not to; then do it, with signs of life."""
     from postroom.cli.consent import consent
-    from postroom.cli.meter import Meter
+    from postroom.cli.progress import Meter
 
     if dry_run:
         return run(dry_run=True)
