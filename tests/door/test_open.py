@@ -49,6 +49,8 @@ def test_these_are_the_public_names() -> None:
         "Delivery",
         "PostroomError",
         "QueueFull",
+        "RateLimited",
+        "Later",
         "LeaseLost",
         "Retry",
         "Bury",
