@@ -158,7 +158,7 @@ def test_a_store_that_lost_its_last_writes_gets_them_again(
     hire: Hire, gate: threading.Event, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     """Those of the last moments before it went away, however long it stayed away."""
-    monkeypatch.setattr("postroom.worker.dispatcher._REPEAT", 0.05)
+    monkeypatch.setattr("postroom.recent._SPAN", 0.05)
     wire = Forgetful(MemoryEngine())
     room = room_on(wire)
     queue = room.queue("q")
