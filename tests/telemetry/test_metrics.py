@@ -22,9 +22,11 @@ from postroom.engines.memory import MemoryEngine
 from postroom.errors import ConfigError
 from postroom.keeper import Keeper
 from postroom.room import Room
+from postroom.stats import Memory
 from postroom.telemetry import Observed
 from postroom.telemetry.exporter import MetricsServer, collector
 from tests.door.staging import Hire, Wire, eventually, room_on
+from tests.spool.stage import Remote, opened
 
 REPO = Path(__file__).parents[2]
 PAGE = REPO / "docs" / "reference" / "metrics.md"
@@ -146,6 +148,25 @@ def test_a_store_that_does_not_answer_is_down_and_the_scrape_works() -> None:
 
 
 # ---- From a worker, and from several processes -----------------------------------------------------
+
+
+def test_while_the_store_is_away_the_spool_is_told_of() -> None:
+    remote = Remote()
+    with opened(remote) as engine:
+        room = room_on(engine)
+        assert scrape(room)["postroom_redis_active",] == 1
+        remote.refuse()
+        room.queue("jobs").put("kept")
+        found = scrape(room)
+        assert found["postroom_redis_active",] == 0
+        assert found["postroom_spooled_messages",] == 1
+
+
+def test_the_memory_of_a_store_is_told_where_it_says_so(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    assert ("postroom_memory_used_bytes",) not in scrape(room)
+    monkeypatch.setattr(MemoryEngine, "memory", lambda engine: Memory(7, 9))
+    found = scrape(room)
+    assert (found["postroom_memory_used_bytes",], found["postroom_memory_max_bytes",]) == (7, 9)
 
 
 def test_a_worker_serves_its_metrics_on_this_machine_only(room: Room, hire: Hire) -> None:

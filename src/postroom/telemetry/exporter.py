@@ -82,6 +82,7 @@ class RoomCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("build_info", "The release.", ("version",), [((self._version,), 1)])
+        yield from self._spool()  # above all while the store is away
         try:
             families = list(self._families())
         except PostroomError as error:
@@ -91,11 +92,23 @@ class RoomCollector(Collector):
         yield _gauge("engine_up", _UP, (), [((), 1)])
         yield from families
 
+    def _spool(self) -> Iterator[Metric]:
+        side = self._engine.side() if hasattr(self._engine, "side") else None
+        active = [((), int(side.redis_active))] if side else []
+        yield _gauge("redis_active", "0 while the spool takes over, where there is one.", (), active)
+        spooled = [((), side.spooled)] if side else []
+        yield _gauge("spooled_messages", "Messages that wait in the spool, where there is one.", (), spooled)
+
     def _families(self) -> Iterator[Metric]:
         if recorder := getattr(self._engine, "recorder", None):
             recorder.flush()  # what this process knows, before it is asked
         look = self._look()
         yield _gauge("engine_look_seconds", "How long the engine took to answer.", (), [((), look.took)])
+        memory = self._engine.memory()
+        used = [((), memory.used)] if memory else []
+        yield _gauge("memory_used_bytes", "Memory that the store uses, where it says so.", (), used)
+        most = [((), memory.maxmemory)] if memory and memory.maxmemory else []
+        yield _gauge("memory_max_bytes", "Memory that the store may use, where it has a limit.", (), most)
         yield from _standing(look)
         yield from _counted(look.stats)
         yield from self._measured(look)
@@ -134,9 +147,6 @@ class RoomCollector(Collector):
         yield _gauge("keeper_last_sweep_timestamp_seconds", "When the keeper last looked.", (), swept)
         yield _breakers(_plain(records.list("breaker", limit=MAX_BATCH)))
         yield from _schedules(_plain(records.list("schedule", limit=MAX_BATCH)))
-        side = self._engine.side() if hasattr(self._engine, "side") else None
-        spooled = [((), side.spooled)] if side else []
-        yield _gauge("spooled_messages", "Messages that wait in the spool, where there is one.", (), spooled)
 
 
 _UP = "Whether the store answers."
