@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 import postroom
 from examples.reconciliation.fetcher import Fetcher, Numbers, Platform, RateLimited
 from examples.reconciliation.service import QUEUE, Reconciler, Report, database, declare, submit, worker
+from postroom.breaker import Breakers
 from postroom.room import Room
 
 #: What takes minutes in production takes so long here.
@@ -48,8 +49,9 @@ def main() -> None:
 def play(folder: Path) -> None:
     db = database(f"sqlite:///{folder}/business.db")
     amazon = platform()
-    reconciler = Reconciler(Fetcher({"amazon": amazon}), missing_after=SHORT, limit_first=SHORT)
     with postroom.open(f"sqlite:///{folder}/jobs.db", telemetry=True) as room:
+        fetcher = Fetcher({"amazon": amazon}, guard=Breakers(room).__getitem__)
+        reconciler = Reconciler(fetcher, missing_after=SHORT, limit_first=SHORT)
         declare(room)
         for report in REPORTS:
             submit(room, db, report)
