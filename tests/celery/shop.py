@@ -38,7 +38,8 @@ app.conf.update(json.loads(os.environ.get("SHOP_CONFIG", "{}")))
 
 def write(what: str, label: Any, **more: Any) -> None:
     """One line, in one piece: O_APPEND keeps the lines of several processes apart."""
-    line = json.dumps({"what": what, "label": label, "at": time.time(), "pid": os.getpid(), **more})
+    who = {"pid": os.getpid(), "group": os.getpgrp()}  # the group is its worker, whatever the pool
+    line = json.dumps({"what": what, "label": label, "at": time.time(), **who, **more})
     file = os.open(os.environ["SHOP_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, line.encode() + b"\n")

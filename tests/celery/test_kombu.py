@@ -532,6 +532,20 @@ def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
     assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
 
 
+def test_options_without_effect_are_named_too(caplog: pytest.LogCaptureFixture) -> None:
+    read({"stream_maxlen": 10, "sep": "."})
+    assert [vars(record)["option"] for record in caplog.records] == ["stream_maxlen"]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("a,b", "/main/0"), ("a,b/3", "/main/3"), ("a,b/other/1", "/other/1")]
+)
+def test_the_primary_of_a_sentinel_setup_may_be_an_option(url: str, path: str) -> None:
+    options = {"master_name": "main"}
+    connection = Connection(f"postroom+redis+sentinel://{url}", transport_options=options)
+    assert url_of(connection) == f"redis+sentinel://a,b{path}"
+
+
 def test_options_of_the_store_go_into_its_url() -> None:
     options = {"global_keyprefix": "app1", "socket_timeout": 3, "max_connections": 4, "client_name": "web"}
     connection = Connection("postroom+redis://u:p%40@host:1234/2", transport_options=options)

@@ -25,7 +25,13 @@ from typing import Any, Self
 REPO = Path(__file__).parents[2]
 #: How long to wait for anything (seconds): a loaded machine is slow, a broken worker is slower.
 PATIENCE = 60.0
+#: A lease short enough for a test, long enough for a machine that is busy elsewhere (seconds).
+LEASE = 3
 APP = "tests.celery.shop"
+
+
+def pool(name: str, concurrency: int = 2) -> list[str]:
+    return ["--pool", name, "--concurrency", str(1 if name == "solo" else concurrency)]
 
 
 def wait_until(condition: Callable[[], Any], complaint: Callable[[], str], patience: float = PATIENCE) -> Any:
@@ -124,6 +130,13 @@ class Shop:
         self.workers.append(worker)
         return worker.until_ready() if ready else worker
 
+    def background(self, *arguments: str) -> WorkerProcess:
+        """Another `celery …` command that goes on until it is stopped."""
+        name = f"{arguments[0]}-{uuid.uuid4().hex[:6]}"
+        command = [sys.executable, "-m", "celery", "-A", APP, *arguments]
+        self.workers.append(WorkerProcess(command, self.environ, self.folder / f"{name}.log", name))
+        return self.workers[-1]
+
     def celery(self, *arguments: str, patience: float = PATIENCE) -> str:
         """What a `celery …` command prints; it must succeed."""
         ran = self.try_celery(*arguments, patience=patience)
@@ -164,3 +177,6 @@ class Shop:
 
     def until(self, condition: Callable[[], Any], complaint: str = "", patience: float = PATIENCE) -> Any:
         return wait_until(condition, lambda: f"{complaint or 'it did not happen'}; {self.lines()}", patience)
+
+
+Opener = Callable[..., Shop]
