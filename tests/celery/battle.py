@@ -142,7 +142,18 @@ def _judge_one(verdict: Verdict, label: str, due: float, lines: list[Line], kill
 class Battle:
     """One store, one pool: send, kill, and wait for the end."""
 
-    def __init__(self, shop: Shop, pool: str, *, tasks: int, kills: int, seed: int, rate: int = RATE) -> None:
+    def __init__(
+        self,
+        shop: Shop,
+        pool: str,
+        *,
+        tasks: int,
+        kills: int,
+        seed: int,
+        rate: int = RATE,
+        workers: int = WORKERS,
+    ) -> None:
+        self._size = workers
         self.shop, self.pool, self.tasks, self.kills, self.seed = shop, pool, tasks, kills, seed
         self._rate = rate
         self._chance = random.Random(seed)
@@ -153,7 +164,7 @@ class Battle:
 
     def run(self, patience: float, progress: bool = False) -> Verdict:
         end = time.monotonic() + patience
-        for _ in range(WORKERS):
+        for _ in range(self._size):
             self._enlist(ready=False)
         for worker in self._alive:
             worker.until_ready()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import Any
 
@@ -60,8 +61,15 @@ def total(numbers: list[int]) -> int:
 @app.task(bind=True)
 def note(self: Any, label: str) -> str:
     info = self.request.delivery_info
-    write("note", label, redelivered=info.get("redelivered"), headers=self.request.get("x-delivery-count"))
+    write("note", label, redelivered=info.get("redelivered"), count=self.request.get("x-delivery-count"))
     return label
+
+
+@app.task
+def bomb() -> None:
+    """A task that takes its worker with it."""
+    write("bomb", "")
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 @app.task

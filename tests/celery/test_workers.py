@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from postroom.model import State
 from postroom.room import Room
-from tests.celery.workers import LEASE, Opener, pool
+from tests.celery.workers import Opener, pool
 
 pytestmark = pytest.mark.timeout(240)
 
+STORES = ["redis", "sqlite"]
 POOLS = ["solo", "threads", "prefork"]
 
 
 # ---- what every worker does -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*POOLS, "gevent"])
+@pytest.mark.parametrize(
+    ("broker", "name"), [*itertools.product(STORES, POOLS), ("redis", "gevent")], indirect=["broker"]
+)
 def test_groups_chords_chains_retries_and_remote_control(open_shop: Opener, room: Room, name: str) -> None:
     shop = open_shop(task_acks_late=True)
     worker = shop.worker(*pool(name))
@@ -106,7 +108,8 @@ def test_rejected_tasks(open_shop: Opener, room: Room) -> None:
 
 def test_celery_purge_and_amqp(open_shop: Opener) -> None:
     shop = open_shop()
-    shop.python("for n in range(3): note.delay(str(n))")
+    for n in range(3):
+        shop.send("note", str(n))
     assert "Purged 3 messages" in shop.celery("purge", "-f")
     assert "0 messages" in shop.celery("purge", "-f") or "No messages" in shop.celery("purge", "-f")
 
@@ -130,7 +133,8 @@ def test_without_prefetch_no_more_is_claimed_than_there_are_hands(
 ) -> None:
     shop = open_shop(worker_disable_prefetch=True)
     go = tmp_path / "go"
-    shop.python(f"for n in range(6): until.delay({str(go)!r}, str(n))")
+    for n in range(6):
+        shop.send("until", str(go), str(n))
     shop.worker(*pool("threads", 2))
     shop.until(lambda: len(shop.lines("begin")) == 2)
     stats = room.engine.stats("shop")
@@ -142,39 +146,12 @@ def test_without_prefetch_no_more_is_claimed_than_there_are_hands(
 # ---- death ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", POOLS)
-def test_a_killed_worker_gives_back_what_it_held(
-    open_shop: Opener, room: Room, tmp_path: Path, name: str
-) -> None:
-    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE}, worker_prefetch_multiplier=4)
-    go = tmp_path / "go"
-    shop.python(f"for n in range(4): until.delay({str(go)!r}, str(n))")
-    worker = shop.worker(*pool(name, 1))
-    shop.until(lambda: shop.lines("begin"))
-    engine = room.engine
-    started = lambda: [e for e in engine.find("shop", State.PROCESSING).entries if e.started_at]  # noqa: E731
-    shop.until(started, "the start was not reported")
-    assert engine.stats("shop").processing == 4
-    worker.kill()
-    killed = time.monotonic()
-    go.touch()
-    shop.worker(*pool(name, 1))
-    shop.until(lambda: len(shop.lines("end")) == 4)
-    # Not a figure: just that it was the lease that brought them back, and not some longer time.
-    assert time.monotonic() - killed < 10 * LEASE
-    stats = engine.stats("shop")
-    shop.until(lambda: engine.stats("shop").counters["acked"] == 4)
-    assert stats.dead == 0
-    assert len(shop.lines("begin", "0")) == 2
-    assert all(len(shop.lines("begin", str(n))) == 1 for n in (1, 2, 3))
-
-
-@pytest.mark.parametrize("name", ["solo", "gevent"])
+@pytest.mark.parametrize(("broker", "name"), [("redis", "solo"), ("sqlite", "gevent")], indirect=["broker"])
 def test_a_long_task_keeps_its_lease(open_shop: Opener, room: Room, name: str) -> None:
     """A worker whose only thread computes for three leases, in Python and without a pause."""
     shop = open_shop(broker_transport_options={"visibility_timeout": 2})
     shop.worker(*pool(name))
-    shop.python("spin.delay(6, 'long')")
+    shop.send("spin", 6, "long")
     shop.until(lambda: shop.lines("begin"))
     shop.worker(*pool("solo"))
     shop.until(lambda: shop.lines("end"))
@@ -182,20 +159,23 @@ def test_a_long_task_keeps_its_lease(open_shop: Opener, room: Room, name: str) -
     assert len(shop.lines("begin")) == 1
 
 
-@pytest.mark.parametrize("name", [*POOLS, "gevent"])
+@pytest.mark.parametrize(
+    ("broker", "name"),
+    [("redis", "solo"), ("sqlite", "threads"), ("redis", "prefork"), ("redis", "gevent")],
+    indirect=["broker"],
+)
 def test_an_early_ack_is_an_ack(open_shop: Opener, room: Room, name: str) -> None:
     """A task that is acked before it runs does not run again when its worker is killed."""
     shop = open_shop(broker_transport_options={"visibility_timeout": 2})
     worker = shop.worker(*pool(name))
-    shop.python("early.delay('once', 30)")
+    shop.send("early", "once", 30)
     shop.until(lambda: shop.lines("begin"))
-    acked = lambda: room.engine.stats("shop").counters["acked"] == 1  # noqa: E731
     if name == "prefork":  # the child has begun by the time its parent knows
-        shop.until(acked)
-    assert acked(), "the task runs, and its ack is still on its way"
+        shop.until(lambda: room.engine.stats("shop").counters["acked"] == 1)
+    assert room.engine.stats("shop").counters["acked"] == 1, "it runs, and its ack is still on its way"
     worker.kill()
     shop.worker(*pool(name))
-    shop.python("note.delay('after')")
+    shop.send("note", "after")
     shop.until(lambda: shop.lines("note"))
     shop.until(lambda: room.engine.stats("shop").processing == 0)
     assert len(shop.lines("begin")) == 1
@@ -207,7 +187,8 @@ def test_a_warm_shutdown_finishes_what_runs_and_hands_back_the_rest(
 ) -> None:
     shop = open_shop(worker_prefetch_multiplier=4)
     go = tmp_path / "go"
-    shop.python(f"for n in range(4): until.delay({str(go)!r}, str(n))")
+    for n in range(4):
+        shop.send("until", str(go), str(n))
     worker = shop.worker(*pool(name, 1))
     shop.until(lambda: shop.lines("begin"))
     worker.ask_to_stop()

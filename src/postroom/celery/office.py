@@ -228,7 +228,7 @@ class Office:
             self.unstarted.difference_update(begun)
 
     def renew(self, engine: Engine | None = None) -> None:
-        """Show that this process lives: every lease it holds is new again (gevent: through another engine)."""
+        """Show that this process lives: all its leases are new again (gevent: through another engine)."""
         by_queue: dict[str, list[Delivery]] = {}
         for delivery in list(self.held.values()):
             by_queue.setdefault(delivery.queue, []).append(delivery)

@@ -8,49 +8,62 @@ what is held: sockets and locks of gevent's belong to the thread that made them.
 from __future__ import annotations
 
 import sys
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import postroom
-from postroom.engine import Engine
 from postroom.errors import PostroomError
 
 if TYPE_CHECKING:
     from postroom.celery.office import Office
 
-#: How long it sleeps at most (seconds): as long as it takes to notice that it is to stop.
-_NAP = 1.0
+#: How long to wait for its end (seconds): as long as a call to a store that is away may take.
+_PATIENCE = 10.0
 
 
 class Pulse:
-    """The heartbeat of one office."""
+    """The heartbeat of one office, if threads are greenlets here; otherwise nothing."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
-        self._stopped = False
+        monkey = sys.modules.get("gevent.monkey")
+        patched = monkey is not None and monkey.is_module_patched("threading")
+        # What is in the memory of this process is nobody else's to take.
+        self._monkey: Any = monkey if patched and not office.url.startswith("memory:") else None
+        self._running = False
 
     def start(self) -> None:
-        """Begin, if threads are greenlets here; otherwise the office's own thread is enough."""
-        monkey = sys.modules.get("gevent.monkey")
-        if monkey is not None and monkey.is_module_patched("threading"):
-            monkey.get_original("_thread", "start_new_thread")(self._run, ())
+        if self._monkey is None or self._running:
+            return
+        start, lock = self._monkey.get_original("_thread", ["start_new_thread", "allocate_lock"])
+        # Locks of the system's: one is released to stop the thread, the other when it has ended.
+        self._stop, self._ended = lock(), lock()
+        self._stop.acquire()
+        self._ended.acquire()
+        self._running = True
+        start(self._run, ())
 
     def stop(self) -> None:
-        self._stopped = True
+        """End it, and wait for that: it must not be in the middle of a call when Python ends."""
+        if self._running:
+            self._running = False
+            self._stop.release()
+            self._ended.acquire(timeout=_PATIENCE)
 
     def _run(self) -> None:
-        while not self._stopped:
-            try:
-                with postroom.open(self._office.url) as room:
-                    self._beat(room.engine)
-            except PostroomError:  # the office's thread says so, and makes up for it
-                time.sleep(_NAP)
-
-    def _beat(self, engine: Engine) -> None:
         third = self._office.options.lease / 3_000
-        renewed_at = time.monotonic()
-        while not self._stopped:
-            time.sleep(min(third, _NAP))
-            if time.monotonic() - renewed_at >= third:
-                renewed_at = time.monotonic()
-                self._office.renew(engine)
+        try:
+            while not self._stop.acquire(timeout=third):
+                self._beat()
+        finally:
+            sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+            self._ended.release()
+
+    def _beat(self) -> None:
+        """Renew, through connections of this thread's own; they are few and far between."""
+        if not self._office.held:
+            return
+        try:
+            with postroom.open(self._office.url) as room:
+                self._office.renew(room.engine)
+        except PostroomError:
+            pass  # the office's thread says so, and makes up for it

@@ -42,7 +42,7 @@ class Upkeep:
         self._dozing = False
         self._renewed_at = time.monotonic()
         self._failing = False
-        self._pulse: Pulse | None = None
+        self._pulse = Pulse(office)
 
     def stir(self) -> None:
         """Something came in or is to go."""
@@ -58,16 +58,13 @@ class Upkeep:
                 self._renewed_at = time.monotonic()
                 self._thread = threading.Thread(target=self._run, name="postroom-office", daemon=True)
                 self._thread.start()
-                if self._pulse is None:
-                    self._pulse = Pulse(self._office)
-                    self._pulse.start()
+                self._pulse.start()
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             thread = self._thread
-        if self._pulse:
-            self._pulse.stop()
+        self._pulse.stop()
         self._wake.set()
         if thread and thread is not threading.current_thread():
             thread.join()
