@@ -67,8 +67,9 @@ def note(self: Any, label: str) -> str:
 
 @app.task
 def bomb() -> None:
-    """A task that takes its worker with it."""
+    """A task that takes its worker with it, when that has had the time to say that it began."""
     write("bomb", "")
+    time.sleep(0.5)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Workers that die: nothing is lost, nothing counts that had not begun, and a killer ends as a dead letter."""
+"""Workers that die: nothing is lost, what had not begun does not count, a killer ends as a dead letter."""
 
 from __future__ import annotations
 
@@ -101,14 +101,19 @@ def test_a_task_that_kills_its_worker_ends_as_a_dead_letter_and_its_neighbours_l
     shop.send("bomb", priority=9)
     for n in range(3):
         shop.send("note", str(n))
-    deaths, engine = 0, room.engine
-    while not engine.stats("shop").dead:
-        worker = shop.worker(*pool("solo"), ready=False)
-        shop.until(lambda w=worker: w.process.poll() is not None or engine.stats("shop").dead)
-        deaths += worker.process.poll() is not None
-        assert deaths <= 2
+    engine = room.engine
+
+    def one_died_or_it_is_over() -> bool:
+        return shop.workers[-1].process.poll() is not None or engine.stats("shop").dead > 0
+
+    # Two attempts; on a machine that is too busy to note a start up to three deaths before that.
+    for _ in range(5 + 1):
+        shop.worker(*pool("solo"), ready=False)
+        shop.until(one_died_or_it_is_over)
+        if engine.stats("shop").dead:
+            break
     shop.until(lambda: len(shop.lines("note")) == 3 and engine.stats("shop").processing == 0)
     (letter,) = engine.find("shop", State.DEAD).entries
-    assert (letter.message.kind, letter.attempt, len(shop.lines("bomb"))) == ("tests.celery.shop.bomb", 2, 2)
+    assert (letter.message.kind, letter.attempt) == ("tests.celery.shop.bomb", 2)
     # Told the truth: they were claimed before, by workers that died with them.
     assert all(line["redelivered"] and line["count"] >= 1 for line in shop.lines("note"))
