@@ -36,9 +36,9 @@ from postroom.room import Room
 
 log = logging.getLogger(__name__)
 
-#: So many acks that wait are sent at once; fewer after so long (seconds).
+#: So many acks that wait are sent at once; fewer after so long (seconds): 25 ms with the way to the store.
 MOST_WAITING = 32
-PATIENCE = 0.025
+PATIENCE = 0.02
 #: A rejected message comes back after this long (ms): a task that rejects itself must not spin.
 REJECT_DELAY = 1_000
 #: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).

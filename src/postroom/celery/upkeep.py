@@ -126,9 +126,11 @@ class Upkeep:
         """How long to sleep; 0: there is nothing to do any more."""
         office = self._office
         self._dozing = True  # before looking: what comes in from here on wakes us
-        if office.waits is not None or quiet < _WAKEFUL:
+        due = office.waits
+        if due is not None or quiet < _WAKEFUL:
             self._dozing = False
-            return _TICK
+            # Not 0, which would end the thread: what is due already goes in a moment.
+            return _TICK if due is None else min(_TICK, max(0.001, due - time.monotonic()))
         if not office.held and not office.transients.ours and quiet > _IDLE:
             return 0.0
         slow = min(_SLOW_TICK, office.options.lease / 12_000)
