@@ -524,6 +524,23 @@ def test_plain_redis_urls_work_with_the_transport_by_name(redis_server: Any) -> 
     postroom.celery.close_offices()
 
 
+def test_who_wants_to_hear_of_workers_does_not_read_what_is_said_of_tasks(connection: Any) -> None:
+    """Each worker's gossip would read every event of every task."""
+    events = Exchange("celeryev", type="fanout")
+    gossip = Inbox(connection, Queue("gossip", events, routing_key="worker.#", auto_delete=True), no_ack=True)
+    everything = Inbox(
+        connection, Queue("everything", events, routing_key="#", auto_delete=True), no_ack=True
+    )
+    for key in ("task.sent", "worker.online", "other"):
+        Producer(connection.default_channel).publish(key, exchange=events, routing_key=key, serializer="json")
+    assert {message.payload for message in everything.take(3)} == {"task.sent", "worker.online", "other"}
+    assert [message.payload for message in gossip.take(1)] == ["worker.online"]
+    assert office(connection).fanout.topics("gossip") == ["exchange/celeryev/worker"]
+    assert {key for queue, _, key in connection.default_channel.list_bindings() if queue == "gossip"} == {
+        "worker.#"
+    }
+
+
 # ---- options --------------------------------------------------------------------------------------
 
 
