@@ -32,7 +32,7 @@ def test_it_is_the_older_one() -> None:
     ("file", "chosen"),
     [
         ("test_kombu.py", ""),
-        ("test_workers.py", "redis and (early or warm or groups) and (threads or gevent)"),
+        ("test_workers.py", "redis and ((early and gevent) or ((warm or groups) and threads))"),
         ("test_outages.py", "restart-always-threads"),
     ],
 )

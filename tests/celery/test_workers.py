@@ -13,7 +13,6 @@ from tests.celery.workers import Opener, pool
 
 pytestmark = pytest.mark.timeout(240)
 
-STORES = ["redis", "sqlite"]
 POOLS = ["solo", "threads", "prefork"]
 
 
@@ -21,7 +20,9 @@ POOLS = ["solo", "threads", "prefork"]
 
 
 @pytest.mark.parametrize(
-    ("broker", "name"), [*itertools.product(STORES, POOLS), ("redis", "gevent")], indirect=["broker"]
+    ("broker", "name"),
+    [*itertools.product(["redis"], [*POOLS, "gevent"]), ("sqlite", "prefork")],
+    indirect=["broker"],
 )
 def test_groups_chords_chains_retries_and_remote_control(open_shop: Opener, room: Room, name: str) -> None:
     shop = open_shop(task_acks_late=True)
