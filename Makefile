@@ -2,7 +2,7 @@
 # Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format bench clean
+.PHONY: help setup run test lint types format bench battle clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
@@ -14,6 +14,7 @@ run: setup   ## the demo
 	@.venv/bin/postroom demo $(ARGS)
 
 test: lint types   ## everything that must hold: lint, types, tests
+	@bash tools/setup celery56
 	@.venv/bin/python -m pytest -n auto $(ARGS)
 
 lint: setup   ## rules and formatting
@@ -31,6 +32,13 @@ bench:   ## the measurements
 	@bash tools/setup bench
 	@.venv/bin/python -m bench $(ARGS)
 
+battle: setup   ## Celery's workers killed for half an hour, and everything with the oldest Celery
+	@bash tools/setup celery56
+	@.venv/bin/python -m tests.celery.figures
+	@.venv/bin/python -m tests.celery.battle $(ARGS)
+	@.venv-celery56/bin/python -m tests.celery.battle --tasks 2000 --kills 5 --only redis
+	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py
+
 clean:   ## remove everything that can be made again
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-celery56 .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +

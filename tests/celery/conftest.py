@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import postroom
 import postroom.celery
+from postroom.room import Room
+from tests.celery.workers import Opener, Shop
 from tests.redis import servers
 
 
@@ -33,3 +37,32 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             request.param
         ]
     postroom.celery.close_offices()
+
+
+# ---- for tests with workers ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        return f"postroom+{request.getfixturevalue('redis_server').url()}"
+    return f"postroom+sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def open_shop(broker: str, tmp_path: Path) -> Iterator[Opener]:
+    shops: list[Shop] = []
+
+    def opened(**config: Any) -> Shop:
+        shops.append(Shop(broker, tmp_path, **config))
+        return shops[-1]
+
+    yield opened
+    for shop in shops:
+        shop.__exit__(None, None, None)
+
+
+@pytest.fixture
+def room(broker: str) -> Iterator[Room]:
+    with postroom.open(broker.removeprefix("postroom+")) as opened:
+        yield opened

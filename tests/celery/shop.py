@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import Any
 
@@ -38,7 +39,8 @@ app.conf.update(json.loads(os.environ.get("SHOP_CONFIG", "{}")))
 
 def write(what: str, label: Any, **more: Any) -> None:
     """One line, in one piece: O_APPEND keeps the lines of several processes apart."""
-    line = json.dumps({"what": what, "label": label, "at": time.time(), "pid": os.getpid(), **more})
+    who = {"pid": os.getpid(), "group": os.getpgrp()}  # the group is its worker, whatever the pool
+    line = json.dumps({"what": what, "label": label, "at": time.time(), **who, **more})
     file = os.open(os.environ["SHOP_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, line.encode() + b"\n")
@@ -59,8 +61,16 @@ def total(numbers: list[int]) -> int:
 @app.task(bind=True)
 def note(self: Any, label: str) -> str:
     info = self.request.delivery_info
-    write("note", label, redelivered=info.get("redelivered"), headers=self.request.get("x-delivery-count"))
+    write("note", label, redelivered=info.get("redelivered"), count=self.request.get("x-delivery-count"))
     return label
+
+
+@app.task
+def bomb() -> None:
+    """A task that takes its worker with it, when that has had the time to say that it began."""
+    write("bomb", "")
+    time.sleep(0.5)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 @app.task

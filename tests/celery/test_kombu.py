@@ -524,12 +524,43 @@ def test_plain_redis_urls_work_with_the_transport_by_name(redis_server: Any) -> 
     postroom.celery.close_offices()
 
 
+def test_who_wants_to_hear_of_workers_does_not_read_what_is_said_of_tasks(connection: Any) -> None:
+    """Each worker's gossip would read every event of every task."""
+    events = Exchange("celeryev", type="fanout")
+    gossip = Inbox(connection, Queue("gossip", events, routing_key="worker.#", auto_delete=True), no_ack=True)
+    everything = Inbox(
+        connection, Queue("everything", events, routing_key="#", auto_delete=True), no_ack=True
+    )
+    for key in ("task.sent", "worker.online", "other"):
+        Producer(connection.default_channel).publish(key, exchange=events, routing_key=key, serializer="json")
+    assert {message.payload for message in everything.take(3)} == {"task.sent", "worker.online", "other"}
+    assert [message.payload for message in gossip.take(1)] == ["worker.online"]
+    assert office(connection).fanout.topics("gossip") == ["exchange/celeryev/worker"]
+    assert {key for queue, _, key in connection.default_channel.list_bindings() if queue == "gossip"} == {
+        "worker.#"
+    }
+
+
 # ---- options --------------------------------------------------------------------------------------
 
 
 def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
     read({"visibility_timeout": 30, "visibilty_timeout": 30})
     assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
+
+
+def test_options_without_effect_are_named_too(caplog: pytest.LogCaptureFixture) -> None:
+    read({"stream_maxlen": 10, "sep": "."})
+    assert [vars(record)["option"] for record in caplog.records] == ["stream_maxlen"]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("a,b", "/main/0"), ("a,b/3", "/main/3"), ("a,b/other/1", "/other/1")]
+)
+def test_the_primary_of_a_sentinel_setup_may_be_an_option(url: str, path: str) -> None:
+    options = {"master_name": "main"}
+    connection = Connection(f"postroom+redis+sentinel://{url}", transport_options=options)
+    assert url_of(connection) == f"redis+sentinel://a,b{path}"
 
 
 def test_options_of_the_store_go_into_its_url() -> None:

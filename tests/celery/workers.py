@@ -22,10 +22,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from celery import Celery
+
+import postroom.celery
+
 REPO = Path(__file__).parents[2]
 #: How long to wait for anything (seconds): a loaded machine is slow, a broken worker is slower.
 PATIENCE = 60.0
+#: A lease short enough for a test, long enough for a machine that is busy elsewhere (seconds).
+LEASE = 3
 APP = "tests.celery.shop"
+
+
+def pool(name: str, concurrency: int = 2) -> list[str]:
+    return ["--pool", name, "--concurrency", str(1 if name == "solo" else concurrency)]
 
 
 def wait_until(condition: Callable[[], Any], complaint: Callable[[], str], patience: float = PATIENCE) -> Any:
@@ -100,6 +110,8 @@ class Shop:
             "PYTHONPATH": os.pathsep.join([str(REPO / "src"), str(REPO)]),
         }
         self.workers: list[WorkerProcess] = []
+        self._app = Celery("sender", broker=broker, set_as_current=False)
+        self._app.conf.update(config, task_default_queue="shop", broker_connection_retry=False)
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +121,7 @@ class Shop:
     ) -> None:
         for worker in self.workers:
             worker.kill()
+        self.hang_up()
         if error is not None:
             for worker in self.workers:
                 print(f"--- {worker.name} ---\n{worker.log()[-6_000:]}")
@@ -123,6 +136,13 @@ class Shop:
         )
         self.workers.append(worker)
         return worker.until_ready() if ready else worker
+
+    def background(self, *arguments: str) -> WorkerProcess:
+        """Another `celery …` command that goes on until it is stopped."""
+        name = f"{arguments[0]}-{uuid.uuid4().hex[:6]}"
+        command = [sys.executable, "-m", "celery", "-A", APP, *arguments]
+        self.workers.append(WorkerProcess(command, self.environ, self.folder / f"{name}.log", name))
+        return self.workers[-1]
 
     def celery(self, *arguments: str, patience: float = PATIENCE) -> str:
         """What a `celery …` command prints; it must succeed."""
@@ -146,6 +166,15 @@ class Shop:
         assert ran.returncode == 0, f"{code}\n{ran.stdout}\n{ran.stderr}"
         return ran.stdout.strip()
 
+    def send(self, task: str, *args: Any, **options: Any) -> None:
+        """Have a task of the shop's done; sent by this process, as starting another takes a second."""
+        self._app.send_task(f"{APP}.{task}", args, **options)
+
+    def hang_up(self) -> None:
+        """Close what `send` has opened."""
+        self._app.close()
+        postroom.celery.close_offices()
+
     # --- what the tasks wrote ---------------------------------------------------------------
 
     def lines(self, what: str | None = None, label: str | None = None) -> list[dict[str, Any]]:
@@ -164,3 +193,6 @@ class Shop:
 
     def until(self, condition: Callable[[], Any], complaint: str = "", patience: float = PATIENCE) -> Any:
         return wait_until(condition, lambda: f"{complaint or 'it did not happen'}; {self.lines()}", patience)
+
+
+Opener = Callable[..., Shop]

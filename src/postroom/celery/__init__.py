@@ -4,7 +4,8 @@
     app = Celery("shop", broker="postroom+redis://localhost/0")
 
 `transport`, `channel` and `qos` are what kombu sees; `intake` claims and hands on, woken by `bells`; `office`
-is what the whole process holds, with its thread in `upkeep`; `presence` is what Celery's worker is doing.
+is what the whole process holds, with its thread in `upkeep` (under gevent with a `pulse`); `presence` is what
+Celery's worker is doing, and `early` sends acks before tasks.
 `wrapping` translates messages; `exchanges`, `fanout` and `transient` keep what AMQP has and a queue has not;
 `batch` publishes many at once; `options` reads `broker_transport_options`.
 """

@@ -3,6 +3,9 @@
 A cursor is kept by the process, from the moment of binding: a connection that is lost and made again goes on
 where it was. A wildcard in the binding's key filters (as kombu's Redis transport does); any other key
 does not (as AMQP has it).
+
+Celery's events have a topic for each kind: the gossip of every worker wants what workers say, and must not
+read what is said about every task.
 """
 
 from __future__ import annotations
@@ -22,23 +25,41 @@ _PAGE = 100
 #: A cursor that nobody used for this long is given up (seconds), and there are at most so many.
 _UNUSED = 3_600.0
 _MOST = 1_000
+#: Celery's exchange for events, and the words that their routing keys begin with.
+_EVENTS = "celeryev"
+_KINDS = ("worker", "task")
 
 
-def topic_of(exchange: str) -> str:
-    return f"exchange/{exchange}"
+def topic_of(exchange: str, routing_key: str = "") -> str:
+    """Where a message goes."""
+    kind = routing_key.partition(".")[0]
+    part = f"/{kind}" if exchange == _EVENTS and kind in _KINDS else ""
+    return f"exchange/{exchange}{part}"
+
+
+def topics_of(exchange: str, binding_key: str, *, patterns: bool) -> list[str]:
+    """Where whatever may match a binding goes."""
+    if patterns and _is_wild(binding_key) and binding_key.partition(".")[0] in _KINDS:
+        return [topic_of(exchange, binding_key)]
+    return list(dict.fromkeys(topic_of(exchange, kind) for kind in ("", *_KINDS)))
+
+
+def _is_wild(key: str) -> bool:
+    return "*" in key or "#" in key
 
 
 class Subscription:
-    """How far one queue has read one exchange."""
+    """How far one queue has read one topic of an exchange."""
 
-    def __init__(self, exchange: str, cursor: str) -> None:
-        self.topic = topic_of(exchange)
+    def __init__(self, exchange: str, topic: str, cursor: str) -> None:
+        self.exchange = exchange
+        self.topic = topic
         self.cursor = cursor
         self.keys: set[str] = set()
         self.used_at = time.monotonic()
 
     def wants(self, routing_key: str, patterns: bool) -> bool:
-        wild = [key for key in self.keys if "*" in key or "#" in key] if patterns else []
+        wild = [key for key in self.keys if _is_wild(key)] if patterns else []
         if len(wild) < len(self.keys):
             return True
         return any(matches(key, routing_key) for key in wild)
@@ -50,27 +71,28 @@ class Fanout:
     def __init__(self, engine: Engine, *, patterns: bool) -> None:
         self._engine = engine
         self._patterns = patterns
-        #: Queue → exchange → how far it has read.
+        #: Queue → topic → how far it has read.
         self._queues: dict[str, dict[str, Subscription]] = {}
 
     def publish(self, exchange: str, routing_key: str, payload: Payload) -> None:
-        self._engine.publish(topic_of(exchange), [pack(routing_key, payload)])
+        self._engine.publish(topic_of(exchange, routing_key), [pack(routing_key, payload)])
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         """From now on, if it is not bound already."""
         bound = self._queues.setdefault(queue, {})
-        if exchange not in bound:
-            self._prune()
-            bound[exchange] = Subscription(exchange, self._engine.read(topic_of(exchange), limit=1).cursor)
-        bound[exchange].keys.add(routing_key)
-        bound[exchange].used_at = time.monotonic()
+        for topic in topics_of(exchange, routing_key, patterns=self._patterns):
+            if topic not in bound:
+                self._prune()
+                bound[topic] = Subscription(exchange, topic, self._engine.read(topic, limit=1).cursor)
+            bound[topic].keys.add(routing_key)
+            bound[topic].used_at = time.monotonic()
 
     def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
-        subscription = self._queues.get(queue, {}).get(exchange)
-        if subscription:
+        bound = self._queues.get(queue, {})
+        for subscription in [one for one in bound.values() if one.exchange == exchange]:
             subscription.keys.discard(routing_key)
             if not subscription.keys:
-                del self._queues[queue][exchange]
+                del bound[subscription.topic]
 
     def forget(self, queue: str) -> None:
         self._queues.pop(queue, None)
@@ -83,9 +105,8 @@ class Fanout:
 
     def bindings(self) -> Iterator[tuple[str, str, str]]:
         for queue, bound in self._queues.items():
-            for exchange, subscription in bound.items():
-                for key in subscription.keys:
-                    yield queue, exchange, key
+            for exchange, key in {(one.exchange, key) for one in bound.values() for key in one.keys}:
+                yield queue, exchange, key
 
     def read(self, queue: str) -> tuple[list[Payload], bool]:
         """What came since the last read, and whether there is more."""

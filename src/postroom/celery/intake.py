@@ -246,6 +246,11 @@ class Intake:
         if self._asleep and self._bells is not None:
             self._bells.ring()
 
+    def wake(self) -> None:
+        """Have the hub tick; from any thread."""
+        if (bells := self._bells) is not None:
+            bells.ring()
+
     def _rest(self, seconds: float) -> None:
         assert self._bells is not None
         self._asleep = True

@@ -26,7 +26,7 @@ from postroom.celery.options import Options
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
-from postroom.engine import ClaimRequest
+from postroom.engine import ClaimRequest, Engine
 from postroom.errors import EngineUnavailable, PostroomError
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH
@@ -36,9 +36,9 @@ from postroom.room import Room
 
 log = logging.getLogger(__name__)
 
-#: So many acks that wait are sent at once; fewer after so long (seconds).
+#: So many acks that wait are sent at once; fewer after so long (seconds): 25 ms with the way to the store.
 MOST_WAITING = 32
-PATIENCE = 0.025
+PATIENCE = 0.02
 #: A rejected message comes back after this long (ms): a task that rejects itself must not spin.
 REJECT_DELAY = 1_000
 #: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
@@ -227,19 +227,19 @@ class Office:
             self.room.turn(queue, (), receipts, None)
             self.unstarted.difference_update(begun)
 
-    def renew(self) -> None:
-        """Show that this process lives: every lease it holds is new again."""
+    def renew(self, engine: Engine | None = None) -> None:
+        """Show that this process lives: all its leases are new again (gevent: through another engine)."""
         by_queue: dict[str, list[Delivery]] = {}
         for delivery in list(self.held.values()):
             by_queue.setdefault(delivery.queue, []).append(delivery)
         for queue, deliveries in by_queue.items():
             for first in range(0, len(deliveries), MAX_BATCH):
-                self._renew(queue, deliveries[first : first + MAX_BATCH])
+                self._renew(engine or self.room.engine, queue, deliveries[first : first + MAX_BATCH])
 
-    def _renew(self, queue: str, deliveries: list[Delivery]) -> None:
+    def _renew(self, engine: Engine, queue: str, deliveries: list[Delivery]) -> None:
         lease = deliveries[0].lease or self.options.lease
         receipts = [delivery.receipt for delivery in deliveries]
-        for delivery, outcome in zip(deliveries, self.room.engine.renew(queue, receipts, lease), strict=True):
+        for delivery, outcome in zip(deliveries, engine.renew(queue, receipts, lease), strict=True):
             if outcome is Outcome.LOST and not delivery.settled:
                 delivery.lost = True
                 log.warning(

@@ -39,8 +39,13 @@ _KOMBUS = frozenset(
 _NOT_NEEDED = frozenset(
     {"sep", "priority_steps", "ack_emulation", "unacked_key", "unacked_index_key", "unacked_mutex_key",
      "unacked_mutex_expire", "unacked_restore_limit", "unacked_restore_interval", "unacked_restore_throttle",
-     "socket_keepalive_options", "stream_maxlen", "fanout_prefix", "master_name", "sentinel_kwargs"}
+     "socket_keepalive_options", "sentinel_kwargs"}
 )  # fmt: skip
+#: These would change what is kept or who hears it, and do not: said aloud.
+_WITHOUT_EFFECT = {
+    "stream_maxlen": "a broadcast log keeps 10,000 entries or 24 hours",
+    "fanout_prefix": "broadcasts are kept apart by global_keyprefix and by the database",
+}
 
 ORDERS = ("round_robin", "sorted", "priority", "listed")
 
@@ -79,13 +84,21 @@ def read(given: Mapping[str, Any]) -> Options:
     """The options; what is unknown is named in a warning, never passed over silently."""
     known = {
         "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
-        "priority_zero_is_highest", "queue_order_strategy", "ssl", *_IN_URL, *_KOMBUS, *_NOT_NEEDED,
+        "priority_zero_is_highest", "queue_order_strategy", "ssl", "master_name", *_IN_URL, *_KOMBUS,
+        *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
         log.warning(
             "broker_transport_options: Postroom has no option %r",
             name,
             extra={"event": "celery.option_unknown", "option": name},
+        )
+    for name in sorted(set(given) & set(_WITHOUT_EFFECT)):
+        log.warning(
+            "broker_transport_options: %r has no effect with Postroom: %s",
+            name,
+            _WITHOUT_EFFECT[name],
+            extra={"event": "celery.option_without_effect", "option": name},
         )
     order = given.get("queue_order_strategy") or "round_robin"
     if order not in ORDERS:
@@ -149,6 +162,8 @@ def _with_options(url: str, given: Mapping[str, Any], ssl: Any) -> str:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     # Kombu's old spelling of a database: redis://host//
     path = "/0" if parts.path in ("", "/", "//") and "+" not in parts.scheme else parts.path
+    if (master := given.get("master_name")) and "+sentinel" in parts.scheme:
+        path = _with_master(path, str(master))
     for name, option in _IN_URL.items():
         value = given.get(name)
         if value is not None and value != "":
@@ -158,6 +173,14 @@ def _with_options(url: str, given: Mapping[str, Any], ssl: Any) -> str:
         scheme = scheme if scheme.startswith(("rediss", "valkeys")) else scheme.replace("redis", "rediss", 1)
         query |= _tls(ssl)
     return urlunsplit((scheme, parts.netloc, path, urlencode(query), ""))
+
+
+def _with_master(path: str, master: str) -> str:
+    """The path of a Sentinel URL: name and database. Kombu's users say the name in an option."""
+    name, _, db = path.strip("/").partition("/")
+    if name and not name.isdigit():
+        return path
+    return f"/{quote(master, safe='')}/{db or name or '0'}"
 
 
 def _text(name: str, value: Any) -> str:

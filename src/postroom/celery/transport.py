@@ -11,6 +11,7 @@ from kombu.transport import virtual
 import postroom
 from postroom.celery import options
 from postroom.celery.channel import Channel
+from postroom.celery.early import send_early_acks
 from postroom.celery.intake import Intake
 from postroom.celery.office import Office, office_of
 from postroom.celery.presence import note_worker, worker_state
@@ -18,6 +19,9 @@ from postroom.errors import Closed, EngineUnavailable
 from postroom.settings import without_secrets
 
 log = logging.getLogger(__name__)
+
+#: A worker without an event loop that has tasks looks after them this often (seconds).
+_ROUND = 0.025
 
 
 class Transport(virtual.Transport):
@@ -100,14 +104,21 @@ class Transport(virtual.Transport):
         note_worker()
         self._loop = loop
         self.intake.join(loop)
+        if not hasattr(loop, "_create_waker"):
+            _wake_when_called(loop, self.intake)
         self.office.keep()
+        send_early_acks()
 
     def on_consume(self, *, no_ack: bool) -> None:
         """A consumer began; that of a worker without an event loop brings the keeper, too."""
         if not no_ack and worker_state() is not None:
             self.office.keep()
+            send_early_acks()
 
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        if timeout and self._loop is None and self.office.held and worker_state() is not None:
+            # Acks that Celery before 5.7 left to this loop wait until it comes round.
+            timeout = min(timeout, _ROUND)
         if not self.intake.drain(timeout):
             raise socket.timeout()  # noqa: UP041  (what kombu's callers catch, under its name)
 
@@ -124,6 +135,18 @@ class Transport(virtual.Transport):
                 log.exception(
                     "a callback of the event loop failed", extra={"event": "celery.callback_failed"}
                 )
+
+
+def _wake_when_called(loop: Any, intake: Intake) -> None:
+    """Kombu before 5.7 lets the acks of the threads pool wait until its hub wakes by itself."""
+    call_soon = loop.call_soon
+
+    def called(callback: Any, *args: Any) -> Any:
+        made = call_soon(callback, *args)
+        intake.wake()
+        return made
+
+    loop.call_soon = called
 
 
 def _stay_on_postroom(client: Any) -> None:

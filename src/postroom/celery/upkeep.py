@@ -1,7 +1,7 @@
 """The office's own thread: sends acks that wait too long, reports starts, renews leases.
 
 It needs nothing from the main thread, so a task that computes for hours in a solo worker keeps its lease.
-(A C call that holds the interpreter for longer than the lease does not.)
+(A C call that holds the interpreter for longer than the lease does not. With gevent, see `pulse`.)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from postroom.celery.presence import begun_tags
+from postroom.celery.pulse import Pulse
 from postroom.errors import Closed
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Upkeep:
         self._dozing = False
         self._renewed_at = time.monotonic()
         self._failing = False
+        self._pulse = Pulse(office)
 
     def stir(self) -> None:
         """Something came in or is to go."""
@@ -56,11 +58,13 @@ class Upkeep:
                 self._renewed_at = time.monotonic()
                 self._thread = threading.Thread(target=self._run, name="postroom-office", daemon=True)
                 self._thread.start()
+                self._pulse.start()
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             thread = self._thread
+        self._pulse.stop()
         self._wake.set()
         if thread and thread is not threading.current_thread():
             thread.join()
@@ -122,9 +126,11 @@ class Upkeep:
         """How long to sleep; 0: there is nothing to do any more."""
         office = self._office
         self._dozing = True  # before looking: what comes in from here on wakes us
-        if office.waits is not None or quiet < _WAKEFUL:
+        due = office.waits
+        if due is not None or quiet < _WAKEFUL:
             self._dozing = False
-            return _TICK
+            # Not 0, which would end the thread: what is due already goes in a moment.
+            return _TICK if due is None else min(_TICK, max(0.001, due - time.monotonic()))
         if not office.held and not office.transients.ours and quiet > _IDLE:
             return 0.0
         slow = min(_SLOW_TICK, office.options.lease / 12_000)

@@ -1,0 +1,69 @@
+"""A heartbeat for processes that gevent has patched, where a thread of Python's is one greenlet among others.
+
+A greenlet that computes without a pause would stop the office's thread, and the process would look dead. So
+leases are also renewed by a thread of the system's. It shares nothing with the greenlets but the list of
+what is held: sockets and locks of gevent's belong to the thread that made them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import postroom
+from postroom.errors import PostroomError
+
+if TYPE_CHECKING:
+    from postroom.celery.office import Office
+
+#: How long to wait for its end (seconds): as long as a call to a store that is away may take.
+_PATIENCE = 10.0
+
+
+class Pulse:
+    """The heartbeat of one office, if threads are greenlets here; otherwise nothing."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        monkey = sys.modules.get("gevent.monkey")
+        patched = monkey is not None and monkey.is_module_patched("threading")
+        # What is in the memory of this process is nobody else's to take.
+        self._monkey: Any = monkey if patched and not office.url.startswith("memory:") else None
+        self._running = False
+
+    def start(self) -> None:
+        if self._monkey is None or self._running:
+            return
+        start, lock = self._monkey.get_original("_thread", ["start_new_thread", "allocate_lock"])
+        # Locks of the system's: one is released to stop the thread, the other when it has ended.
+        self._stop, self._ended = lock(), lock()
+        self._stop.acquire()
+        self._ended.acquire()
+        self._running = True
+        start(self._run, ())
+
+    def stop(self) -> None:
+        """End it, and wait for that: it must not be in the middle of a call when Python ends."""
+        if self._running:
+            self._running = False
+            self._stop.release()
+            self._ended.acquire(timeout=_PATIENCE)
+
+    def _run(self) -> None:
+        third = self._office.options.lease / 3_000
+        try:
+            while not self._stop.acquire(timeout=third):
+                self._beat()
+        finally:
+            sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+            self._ended.release()
+
+    def _beat(self) -> None:
+        """Renew, through connections of this thread's own; they are few and far between."""
+        if not self._office.held:
+            return
+        try:
+            with postroom.open(self._office.url) as room:
+                self._office.renew(room.engine)
+        except PostroomError:
+            pass  # the office's thread says so, and makes up for it

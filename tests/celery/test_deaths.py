@@ -1,0 +1,119 @@
+"""Workers that die: nothing is lost, what had not begun does not count, a killer ends as a dead letter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postroom.model import Entry, State
+from postroom.room import Room
+from tests.celery import battle
+from tests.celery.battle import Battle, Line, judge
+from tests.celery.workers import LEASE, Opener, pool
+
+pytestmark = pytest.mark.timeout(240)
+
+
+# ---- the ledger -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("broker", "name"), [("redis", "prefork"), ("sqlite", "threads")], indirect=["broker"]
+)
+def test_a_short_battle(open_shop: Opener, name: str) -> None:
+    """The long one, with its figures, is `make battle`."""
+    shop = open_shop(broker_transport_options={"visibility_timeout": battle.LEASE}, task_ignore_result=True)
+    verdict = Battle(shop, name, tasks=400, kills=3, seed=7, rate=60, workers=2).run(patience=150)
+    assert (verdict.submitted, verdict.kills) == (400, 3)
+    assert verdict.lost == []
+    assert verdict.unexplained == []
+    # 25 ms on a machine that has time for us: `make battle` insists on them.
+    assert all(span < 5 for span in verdict.twice), verdict.twice
+
+
+@pytest.mark.parametrize(
+    ("lines", "lost", "unexplained", "twice"),
+    [
+        ([("begin", 1.0, 1), ("end", 2.0, 1)], 0, 0, []),
+        ([], 1, 0, []),
+        ([("begin", 1.0, 1)], 1, 0, []),
+        ([("begin", 1.0, 9), ("begin", 6.0, 1), ("end", 7.0, 1)], 0, 0, []),
+        ([("begin", 1.0, 9), ("end", 1.99, 9), ("begin", 6.0, 1), ("end", 7.0, 1)], 0, 0, [0.01]),
+        ([("begin", 1.0, 1), ("end", 2.0, 1), ("begin", 6.0, 2), ("end", 7.0, 2)], 0, 2, []),
+    ],
+)
+def test_the_judge(
+    lines: list[tuple[str, float, int]], lost: int, unexplained: int, twice: list[float]
+) -> None:
+    """Worker 9 was killed at 2.0."""
+    told = [Line(what, "a", at, group, 0.0) for what, at, group in lines]
+    verdict = judge(told, {"a": 0.5}, {9: 2.0})
+    assert (len(verdict.lost), len(verdict.unexplained)) == (lost, unexplained)
+    assert verdict.twice == pytest.approx(twice)
+
+
+# ---- what it costs --------------------------------------------------------------------------------
+
+
+def _processing(room: Room) -> list[Entry]:
+    return list(room.engine.find("shop", State.PROCESSING).entries)
+
+
+@pytest.mark.parametrize(
+    ("broker", "name"),
+    [("redis", "prefork"), ("sqlite", "threads"), ("redis", "gevent"), ("sqlite", "solo")],
+    indirect=["broker"],
+)
+def test_all_comes_back_with_the_lease_and_only_what_had_begun_loses_an_attempt(
+    open_shop: Opener, room: Room, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE}, worker_prefetch_multiplier=4)
+    go, engine = tmp_path / "go", room.engine
+    for n in range(4):
+        shop.send("until", str(go), str(n))
+    worker = shop.worker(*pool(name, 1))
+    shop.until(lambda: len(_processing(room)) == 4 and any(entry.started_at for entry in _processing(room)))
+    shop.worker(*pool(name, 1))  # has nothing to do, and is ready when it is needed
+    worker.kill()
+    killed = time.time()
+    shop.until(lambda: engine.stats("shop").counters["reclaimed"] == 4)
+    record_property("all back after (s, lease 3)", round(time.time() - killed, 2))
+    # Not a figure: just that it was the lease that brought them back, and not the task's end or a minute.
+    assert time.time() - killed < 10 * LEASE
+    shop.until(lambda: len(shop.lines("begin", "0")) == 2 and len(_processing(room)) == 4)
+    assert sorted(entry.attempt for entry in _processing(room)) == [0, 0, 0, 1]
+    assert all(entry.deliveries == 2 for entry in _processing(room))
+    go.touch()
+    shop.until(lambda: engine.stats("shop").counters["acked"] == 4)
+    assert engine.stats("shop").dead == 0
+    assert all(len(shop.lines("begin", str(n))) == 1 for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_a_task_that_kills_its_worker_ends_as_a_dead_letter_and_its_neighbours_live(
+    open_shop: Opener, room: Room
+) -> None:
+    options = {"visibility_timeout": LEASE, "delivery_limit": 2}
+    shop = open_shop(broker_transport_options=options, worker_prefetch_multiplier=4)
+    shop.send("bomb", priority=9)
+    for n in range(3):
+        shop.send("note", str(n))
+    engine = room.engine
+
+    def one_died_or_it_is_over() -> bool:
+        return shop.workers[-1].process.poll() is not None or engine.stats("shop").dead > 0
+
+    # Two attempts; on a machine that is too busy to note a start up to three deaths before that.
+    for _ in range(5 + 1):
+        shop.worker(*pool("solo"), ready=False)
+        shop.until(one_died_or_it_is_over)
+        if engine.stats("shop").dead:
+            break
+    shop.until(lambda: len(shop.lines("note")) == 3 and engine.stats("shop").processing == 0)
+    (letter,) = engine.find("shop", State.DEAD).entries
+    assert (letter.message.kind, letter.attempt) == ("tests.celery.shop.bomb", 2)
+    # Told the truth: they were claimed before, by workers that died with them.
+    assert all(line["redelivered"] and line["count"] >= 1 for line in shop.lines("note"))

@@ -1,0 +1,192 @@
+"""What a Celery app on Redis has today, on Postroom: shutdowns, beat, events, results, several brokers."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+import postroom
+from postroom.room import Room
+from tests.celery.workers import LEASE, Opener, Shop, pool
+from tests.redis import servers
+
+pytestmark = pytest.mark.timeout(240)
+
+on_redis = pytest.mark.parametrize("broker", ["redis"], indirect=True)
+on_sqlite = pytest.mark.parametrize("broker", ["sqlite"], indirect=True)
+
+
+# ---- pools ----------------------------------------------------------------------------------------
+
+
+@on_redis
+def test_autoscale_takes_as_much_as_it_has_hands(open_shop: Opener, tmp_path: Path) -> None:
+    shop = open_shop(worker_prefetch_multiplier=1)
+    go = tmp_path / "go"
+    shop.worker("--autoscale", "3,1")
+    for n in range(5):
+        shop.send("until", str(go), str(n))
+    shop.until(lambda: len(shop.lines("begin")) == 3, "the pool does not grow, or gets nothing to do")
+    go.touch()
+    shop.until(lambda: len(shop.lines("end")) == 5)
+    assert len(shop.lines("begin")) == 5
+
+
+@on_sqlite
+def test_children_that_are_replaced_after_each_task(open_shop: Opener, room: Room) -> None:
+    """Each new child is forked from a process that is using its store."""
+    shop = open_shop()
+    worker = shop.worker(*pool("prefork"), "--max-tasks-per-child", "1")
+    for n in range(6):
+        shop.send("note", str(n))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 6)
+    assert sorted(shop.labels("note")) == [str(n) for n in range(6)]
+    assert len({line["pid"] for line in shop.lines("note")}) == 6
+    assert worker.stop() == 0
+
+
+@on_redis
+def test_a_soft_shutdown_lets_tasks_end_and_hands_back_what_does_not(
+    open_shop: Opener, room: Room, tmp_path: Path
+) -> None:
+    """The worker's main thread sleeps for two leases then, and still nobody else may have its tasks."""
+    shop = open_shop(
+        worker_soft_shutdown_timeout=2 * LEASE, broker_transport_options={"visibility_timeout": LEASE}
+    )
+    soon, never = tmp_path / "soon", tmp_path / "never"
+    for path in (soon, never):
+        shop.send("until", str(path), path.name)
+    worker = shop.worker(*pool("prefork"), REMAP_SIGTERM="SIGQUIT")
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    shop.worker(*pool("prefork"))
+    worker.ask_to_stop()
+    soon.touch()
+    worker.wait()
+    never.touch()
+    shop.until(lambda: shop.lines("end", "never"), "what was interrupted does not run again")
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 2)
+    assert "Soft Shutdown" in worker.log()
+    assert len(shop.lines("begin", "soon")) == 1
+    assert len(shop.lines("begin", "never")) == 2
+    assert room.engine.stats("shop").counters["reclaimed"] == 0
+
+
+@on_redis
+def test_a_cold_shutdown_hands_back_at_once(open_shop: Opener, room: Room, tmp_path: Path) -> None:
+    shop = open_shop(worker_prefetch_multiplier=2)  # with the lease of a minute
+    go = tmp_path / "go"
+    for n in range(4):
+        shop.send("until", str(go), str(n))
+    worker = shop.worker(*pool("prefork"))
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    worker.process.send_signal(signal.SIGQUIT)
+    worker.wait()
+    stats = room.engine.stats("shop")
+    assert (stats.processing, stats.ready, stats.dead) == (0, 4, 0)
+    assert shop.lines("end") == []
+
+
+# ---- commands, beat, events -----------------------------------------------------------------------
+
+
+@on_redis
+def test_beat_and_events(open_shop: Opener, tmp_path: Path) -> None:
+    schedule = {"often": {"task": "tests.celery.shop.note", "schedule": 0.5, "args": ["tick"]}}
+    shop = open_shop(beat_schedule=schedule)
+    shop.worker(*pool("threads"), "-E")
+    watcher = shop.background("events", "--dump")
+    shop.background("beat", "-s", str(tmp_path / "beat"), "--pidfile", "")
+    shop.until(lambda: len(shop.lines("note", "tick")) >= 3)
+    words = ("heartbeat", "task received", "task started", "task succeeded")
+    shop.until(lambda: all(word in watcher.log() for word in words), "events are missing")
+
+
+@on_redis
+def test_celery_amqp(open_shop: Opener) -> None:
+    shop = open_shop()
+    shop.send("note", "a")
+    assert "queue:shop messages:1" in shop.celery("amqp", "queue.declare", "shop").replace(", ", " ")
+    assert '[["a"], {}' in shop.celery("amqp", "basic.get", "shop")
+    assert "1 messages deleted" in shop.celery("amqp", "queue.purge", "shop")
+
+
+@on_sqlite
+def test_a_task_that_has_expired_is_revoked_by_the_worker(open_shop: Opener, room: Room) -> None:
+    shop = open_shop()
+    shop.send("note", "late", expires=0.01)
+    shop.send("note", "in time")
+    worker = shop.worker(*pool("threads"))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 2)
+    assert shop.labels("note") == ["in time"]
+    assert "Discarding revoked task" in worker.log()
+
+
+@on_sqlite
+def test_results_by_rpc(broker: str, tmp_path: Path) -> None:
+    with Shop(broker, tmp_path, backend="rpc://") as shop:
+        shop.worker(*pool("threads"))
+        code = "print(add.delay(1, 2).get(timeout=50), [add.delay(n, n).get(timeout=50) for n in range(3)])"
+        assert shop.python(code) == "3 [0, 2, 4]"
+
+
+@on_redis
+def test_queues_in_the_order_given(open_shop: Opener) -> None:
+    shop = open_shop(
+        broker_transport_options={"queue_order_strategy": "priority"}, worker_prefetch_multiplier=1
+    )
+    for queue in ["shop", "second"] * 3:
+        shop.send("note", queue, queue=queue)
+    shop.worker(*pool("solo"), "-Q", "second,shop")
+    shop.until(lambda: len(shop.lines("note")) == 6)
+    assert shop.labels("note") == ["second"] * 3 + ["shop"] * 3
+
+
+# ---- stores ---------------------------------------------------------------------------------------
+
+
+def test_two_apps_and_a_fork_in_one_process(redis_server: servers.Server, tmp_path: Path) -> None:
+    brokers = [f"postroom+{redis_server.url()}", f"postroom+sqlite:///{tmp_path}/jobs.db"]
+    with Shop(brokers[0], tmp_path) as first, Shop(brokers[1], tmp_path) as second:
+        first.python(f"""
+other = Celery("other", broker={brokers[1]!r}, set_as_current=False)
+other.conf.task_default_queue = "shop"
+def send(label):
+    note.delay(f"{{label}} redis")
+    other.send_task("tests.celery.shop.note", [f"{{label}} sqlite"])
+send("parent")
+if (child := os.fork()) == 0:
+    send("child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+send("again")
+""")
+        for shop, kind in ((first, "redis"), (second, "sqlite")):
+            with postroom.open(shop.broker.removeprefix("postroom+")) as room:
+                assert room.engine.stats("shop").ready == 3, kind
+            shop.worker(*pool("solo"))
+        wanted = sorted(
+            f"{who} {kind}" for who in ("parent", "child", "again") for kind in ("redis", "sqlite")
+        )
+        first.until(lambda: sorted(first.labels("note")) == wanted)
+
+
+def test_a_worker_turns_to_the_next_broker(tmp_path: Path) -> None:
+    with servers.single() as one, servers.single() as other:
+        urls = f"postroom+{one.url()};{other.url()}"  # the second without our prefix
+        with Shop(urls, tmp_path) as shop:
+            shop.worker(*pool("threads"))
+            shop.send("note", "one")
+            shop.until(lambda: shop.lines("note", "one"))
+            one.kill()
+            shop.send("note", "other")
+            shop.until(lambda: shop.lines("note", "other"), "the worker stays with the broker that is away")
+        assert other.ask("KEYS", "postroom:*"), "it did not stay on Postroom"
+
+
+def test_tls(tmp_path: Path) -> None:
+    with servers.single(tls=True) as server, Shop(f"postroom+{server.url()}", tmp_path) as shop:
+        shop.worker(*pool("prefork"))
+        shop.send("note", "secret")
+        shop.until(lambda: shop.lines("note", "secret"))
