@@ -6,7 +6,8 @@
 `transport`, `channel` and `qos` are what kombu sees; `intake` claims and hands on, woken by `bells`; `office`
 is what the whole process holds, with its thread in `upkeep`; `presence` is what Celery's worker is doing.
 `wrapping` translates messages; `exchanges`, `fanout` and `transient` keep what AMQP has and a queue has not;
-`batch` publishes many at once; `options` reads `broker_transport_options`.
+`batch` publishes many at once; `options` reads `broker_transport_options`; `migrate` brings over what waits
+in the lists of kombu's own Redis transport, which `stock` knows.
 """
 
 from __future__ import annotations

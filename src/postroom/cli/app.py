@@ -9,7 +9,7 @@ import typer
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
-COMMANDS = ("dead", "breaker", "schedule", "audit", "config", "demo")
+COMMANDS = ("dead", "breaker", "schedule", "celery", "audit", "config", "demo")
 
 app = typer.Typer(
     add_completion=False,
@@ -46,6 +46,7 @@ def root(
       postroom config show --json | jq .     the same for programs
       postroom config check && deploy        stop when postroom.toml is wrong
       postroom breaker ls                    what is not called at present, and why
+      postroom celery migrate --from redis://localhost/0 --dry-run
 
     \b
     Settings: defaults < postroom.toml < POSTROOM_* variables < arguments.
