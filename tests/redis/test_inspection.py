@@ -52,7 +52,7 @@ def test_the_keys_of_celerys_own_transport_are_named_with_the_way_out() -> None:
     assert old.level is Level.WARN
     assert "_kombu.binding.reports" in old.text
     assert "celery" in old.text
-    assert "postroom migrate" in old.advice
+    assert "postroom celery migrate" in old.advice
 
 
 def test_a_user_with_few_permissions_is_told_what_it_cannot_know() -> None:
