@@ -14,6 +14,7 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/circuit-breakers.md",
+    "docs/how-to/move-from-celery-on-redis.md",
     "docs/how-to/never-pay-twice.md",
     "docs/how-to/test-an-engine.md",
     "docs/how-to/use-a-sqlite-file.md",
@@ -34,7 +35,11 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("page", [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md"), *REPO.glob("examples/*/*.md")],
+    ids=lambda path: path.name,
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []

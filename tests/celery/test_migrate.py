@@ -240,6 +240,38 @@ def test_what_a_killed_worker_held_moves_only_when_asked_to(
     assert room.queue("shop").stats().ready == 2
 
 
+def test_what_a_worker_held_until_its_eta_moves_once_it_was_asked_to_stop(
+    old: Old, to: str, room: Room, tmp_path: Path
+) -> None:
+    with Shop(old.url, tmp_path) as shop:
+        worker = shop.worker("--pool", "solo")
+        shop.python("note.apply_async(['later'], countdown=3_600); note.delay('now')")
+        shop.until(lambda: shop.labels("note") == ["now"] and old.client.hlen("unacked") == 1)
+        assert worker.stop() == 0
+    assert old.client.hlen("unacked") == 0, "it was put back"
+    migrate(old, to, "--yes")
+    (entry,) = room.queue("shop").find(State.SCHEDULED).entries
+    assert entry.message.kind == NOTE
+    assert room.queue("shop").stats().ready == 0
+
+
+def test_a_redis_behind_sentinels_is_found(tmp_path: Path) -> None:
+    with servers.sentinel() as made:
+        url = ";".join(f"sentinel://{servers.HOST}:{watcher.port}/0" for watcher in made.watchers)
+        app = Celery("old", broker=url)
+        app.conf.broker_transport_options = {"master_name": servers.SERVICE}
+        try:
+            app.send_task(NOTE, args=["a"])
+        finally:
+            app.close()
+            pools.reset()
+        with StockRedis(url, master=servers.SERVICE) as store:
+            (waiting,) = look(store).move
+            assert (waiting.queue, waiting.count) == ("celery", 1)
+        with pytest.raises(InvalidInput, match="master_name"):
+            StockRedis(url)
+
+
 # ---- killed in the middle -----------------------------------------------------------------------
 
 #: Killed with some put and not yet taken out of their list: the worst moment.

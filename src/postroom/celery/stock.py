@@ -91,7 +91,7 @@ class Unacked(NamedTuple):
 class StockRedis:
     """The Redis of an app that runs on kombu's own transport. Raises EngineUnavailable when it is away."""
 
-    def __init__(self, url: str, prefix: str = "") -> None:
+    def __init__(self, url: str, prefix: str = "", master: str | None = None) -> None:
         scheme = url.partition("://")[0].partition("+")[0]
         if "://" not in url or scheme not in _SCHEMES:
             raise InvalidInput(
@@ -100,7 +100,7 @@ class StockRedis:
         self.where = str(without_secrets(url))
         self._prefix = prefix
         # Kombu's own connection: it knows every way of writing this URL.
-        self._connection = Connection(url)
+        self._connection = Connection(url, transport_options={"master_name": master} if master else {})
         with self._asking():
             self._connection.connect()
             self._client: Any = self._connection.channel().client
@@ -119,6 +119,8 @@ class StockRedis:
             yield
         except (RedisError, OSError) as error:
             raise EngineUnavailable(f"{self.where}: {error}") from error
+        except ValueError as error:  # kombu's, about its URL and options
+            raise InvalidInput(f"{self.where}: {error}") from error
 
     def _key(self, name: str) -> str:
         return self._prefix + name

@@ -35,6 +35,9 @@ Queues = Annotated[
 ]
 Priorities = Annotated[Priority, typer.Option("--priorities", help="What becomes of priorities; see above.")]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="The old global_keyprefix.")]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="NAME", help="The old master_name, for sentinel://.")
+]
 Unacked = Annotated[bool, typer.Option("--unacked", help="Also what workers held when they ended.")]
 Busy = Annotated[bool, typer.Option("--while-workers-run", help="Although old workers are connected.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")]
@@ -59,6 +62,7 @@ def migrate(
     priorities: Priorities = Priority.ZERO_IS_HIGHEST,
     unacked: Unacked = False,
     prefix: Prefix = "",
+    master: Master = None,
     while_workers_run: Busy = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -90,7 +94,7 @@ def migrate(
     from postroom.celery.stock import StockRedis
 
     target, meter = _target(to), Meter("looking through the keys")
-    with StockRedis(old, prefix) as store:
+    with StockRedis(old, prefix, master) as store:
         plan = look(store, queues or (), lambda: meter(0))
         meter.clear()
         if json and dry_run:
