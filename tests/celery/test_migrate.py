@@ -385,4 +385,4 @@ def test_a_large_list_is_read_in_small_pieces(old: Old, redis_server: servers.Se
         line.split(":") for line in redis_server.ask("INFO", "commandstats").decode().split() if ":" in line
     )
     calls = int(stats["cmdstat_lrange"].split(",")[0].removeprefix("calls="))
-    assert calls >= 101 * len(raw) // (4 * 2**20), "no more than about 4 MB at once"
+    assert calls >= 101 * len(raw) // (2 * 2**20), "no more than about 2 MB at once"

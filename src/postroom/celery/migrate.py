@@ -22,8 +22,8 @@ from postroom.errors import InvalidInput
 from postroom.limits import check_name
 from postroom.model import NewMessage
 
-#: Messages read at once: at first, at most, and of about so many bytes.
-_FIRST, _MOST, _BYTES = 10, 500, 4 * 2**20
+#: Messages moved at once: at first, at most, and of about so many bytes. A step keeps Redis for about 1 ms.
+_FIRST, _MOST, _BYTES = 10, 100, 2 * 2**20
 #: A list is left alone when so many messages at its end cannot be moved.
 _MOST_KEPT = 1_000
 #: How long the id of a migrated message is known after it is done (ms).

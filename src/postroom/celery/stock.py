@@ -41,7 +41,7 @@ local stay = tonumber(ARGV[1])
 for i = 2, #ARGV do
     local found = redis.call('LINDEX', KEYS[1], -1 - stay)
     if not found or redis.sha1hex(found) ~= ARGV[i] then return i - 2 end
-    redis.call('LREM', KEYS[1], -1, found)
+    if stay == 0 then redis.call('RPOP', KEYS[1]) else redis.call('LREM', KEYS[1], -1, found) end
 end
 return #ARGV - 1
 """
