@@ -134,10 +134,7 @@ def migrate(
     with StockRedis(old, prefix, master) as store:
         plan = look(store, queues or (), lambda: meter(0))
         meter.clear()
-        if json and dry_run:
-            output.as_json(plan.as_dict())
-        else:
-            _show(plan, unacked, priorities, quiet=json)
+        _show(plan, unacked, priorities, json=json, dry_run=dry_run)
         if dry_run or not _something(plan, unacked):
             return
         _refuse_while_workers_run(plan, while_workers_run)
@@ -203,10 +200,12 @@ def _carry_out(
 # --- words ------------------------------------------------------------------------------------------
 
 
-def _show(plan: Plan, unacked: bool, priorities: Priority, *, quiet: bool) -> None:
-    """The plan: a table on stdout unless that is for JSON, and what a person should know."""
+def _show(plan: Plan, unacked: bool, priorities: Priority, *, json: bool, dry_run: bool) -> None:
+    """The plan, and what a person should know. After it, only the report is data, if both are JSON."""
+    if json and dry_run:
+        output.as_json(plan.as_dict())
     rows = [(found, "yes") for found in plan.move] + [(found, "no") for found in plan.leave]
-    if rows and not quiet:
+    if rows and not json:
         cells = [(w.queue, str(w.step), f"{w.count:,}", str(w.holds), moves) for w, moves in rows]
         output.table(("queue", "priority", "waiting", "holds", "moves"), cells)
     for line in _remarks(plan, unacked, priorities):
