@@ -24,7 +24,7 @@ _FLOW = 0.12
 #: This long before the end nobody is waited for who does nothing any more (seconds) …
 _RESERVE = 0.3
 #: … and who still works, as on a slow machine, only so much longer.
-_OVERTIME = 15.0
+_OVERTIME = 25.0
 _KEY = "balance-of-today"
 #: More at once than two workers reach for, so that some are left for a third.
 _RUSH = 30
