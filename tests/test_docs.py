@@ -15,6 +15,7 @@ PAGES = [
     "docs/tutorial.md",
     "docs/how-to/circuit-breakers.md",
     "docs/how-to/monitor.md",
+    "docs/how-to/move-from-celery-on-redis.md",
     "docs/how-to/never-pay-twice.md",
     "docs/how-to/schedules.md",
     "docs/how-to/test-an-engine.md",

@@ -294,7 +294,7 @@ def test_without_the_extra_one_line_names_the_pip_command(shell: Shell) -> None:
     run = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert run.stderr == (
-        "postroom: the command line needs typer, which is not installed (pip install 'postroom[cli]')\n"
+        "postroom: the command line needs typer, which is not installed: pip install 'postroom[cli]'\n"
     )
 
 

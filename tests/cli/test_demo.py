@@ -22,7 +22,7 @@ from tests.processes import has_ended
 COMMAND = [sys.executable, "-c", "import sys; from postroom.cli import main; sys.exit(main())", "demo"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("POSTROOM_", "NO_COLOR"))}
 ESCAPE = "\x1b"
-CHECKS = 12
+CHECKS, WITHOUT_CELERY = 15, 12
 
 
 def run(
@@ -73,7 +73,7 @@ def started(folder: Path) -> Iterator[Running]:
 
 
 def pids(said: str) -> list[int]:
-    found = re.search(r"two worker processes, (\d+) and (\d+),", said)
+    found = re.search(r"two worker processes, (\d+) and (\d+), and a Celery worker, (\d+)\b", said)
     assert found, said
     return [int(pid) for pid in found.groups()]
 
@@ -98,13 +98,57 @@ def test_in_a_pipe_it_tells_in_plain_lines_and_everything_passes(tmp_path: Path)
     # One line a second for where things stand, and the room's own history between the story's lines.
     assert len([line for line in lines if re.search(r"s  all +ready \d+  scheduled", line)]) >= 2
     told = {line.split()[1] for line in lines if re.match(r" *\d+\.\d+s  ", line)}
-    assert told == {"story", "all", "emails", "payments", "reports"}
+    assert told == {"story", "all", "emails", "payments", "reports", "orders"}
     for event in ("paused", "resumed", "to be tried again", "dead letter", "came back", "replayed"):
         assert event in done.stdout
     killed = {int(pid) for pid in re.findall(r"kill -9 (\d+):", done.stdout)}
-    assert len(killed) == 1
-    assert not killed & set(pids(done.stdout))
+    celery = pids(done.stdout)[2]
+    assert len(killed) == 2
+    assert killed & set(pids(done.stdout)) == {celery}
     assert list(temporary.iterdir()) == []
+
+
+NO_CELERY = "import sys; sys.modules['celery'] = sys.modules['kombu'] = None"
+
+
+def test_without_celery_one_line_says_so_and_the_rest_passes(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_CELERY, encoding="utf-8")
+    said = run("--seconds", "5", code=0, PYTHONPATH=str(tmp_path)).stdout
+    about = [line for line in said.splitlines() if "celery" in line.lower()]
+    assert len(about) == 1
+    assert "Celery is not installed, so its part is left out: pip install 'postroom[celery]'" in about[0]
+    assert f"all {WITHOUT_CELERY} checks passed" in said
+
+
+EARLY = """
+from postroom.cli.demo import celery_app
+
+with_task = celery_app.with_task
+
+
+def acking(app, work):
+    def ack_and_work(task, number, gets_stuck):
+        from postroom.celery import office
+
+        for held in office._offices._open.values():
+            for tag in list(held.held):
+                held.settle(tag)
+            held.flush()
+        work(task, number, gets_stuck)
+
+    return with_task(app, ack_and_work)
+
+
+celery_app.with_task = acking
+"""
+
+
+def test_a_celery_worker_that_acks_before_it_works_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(EARLY, encoding="utf-8")
+    said = run("--seconds", "5", code=6, PYTHONPATH=str(tmp_path)).stdout
+    failed = "\n".join(line for line in said.splitlines() if line.startswith("FAIL"))
+    assert "nothing was lost" in failed
+    assert "Celery: a killed worker's task ran again" in failed
 
 
 # ---- Before its end ---------------------------------------------------------------------------------
@@ -183,7 +227,7 @@ def test_a_worker_that_dies_ends_the_demo_and_is_named(tmp_path: Path) -> None:
     assert code == 6
     assert f"story     this ends the demo: {accident}" in rest
     assert re.search(f"^FAIL  .*{re.escape(accident)}$", rest, re.MULTILINE)
-    assert "of 13 checks failed" in rest
+    assert f"of {CHECKS + 1} checks failed" in rest
     assert list(tmp_path.iterdir()) == []
     assert all(map(has_ended, demo.workers))
 

@@ -8,14 +8,26 @@ from collections.abc import Callable
 import pytest
 
 from postroom.cli.demo.checks import judge
-from postroom.cli.demo.ledger import CONSUMER, Buried, Job, Ledger, Refusal, Repeat, Run, Taken
+from postroom.cli.demo.ledger import (
+    CONSUMER,
+    Buried,
+    CeleryPart,
+    Job,
+    Killed,
+    Ledger,
+    Refusal,
+    Repeat,
+    Run,
+    Taken,
+)
 from postroom.cli.demo.live import LiveScreen
 from postroom.cli.demo.screen import Picture
-from postroom.cli.demo.tempo import CAPACITY, LEASE
+from postroom.cli.demo.tempo import CAPACITY, LEASE, ORDERS
 from postroom.model import State
 
 NOW = 1_000_000.0
 ERROR = "ValueError: bad card"
+FIRST = "celery worker 1"
 
 
 def honest_ledger() -> Ledger:
@@ -54,11 +66,27 @@ def honest_ledger() -> Ledger:
     ran(6, 2.05, by=CONSUMER)
     ran(6, 2.1 + LEASE, attempt=1)
     ledger.left = [(5, State.DEAD)]
+    order(ledger)
     return ledger
+
+
+def order(ledger: Ledger) -> None:
+    """The part of Celery: two that waited together, one with a countdown, one in hand at the kill."""
+    ledger.celery.played = True
+    for number, priority, delay in ((20, "low", 0), (21, "high", 0), (22, "normal", 2), (23, "normal", 0)):
+        job = Job(number, f"order {number}", ORDERS, f"id-{number}", priority, NOW + delay, delay > 0)
+        ledger.accept(job)
+    ledger.celery.together = [20, 21]
+    for number, at in ((21, 1.0), (20, 1.1), (22, 2.003)):
+        ledger.end(ledger.begin(number, FIRST, 0, NOW + at), NOW + at + 0.01)
+    ledger.begin(23, FIRST, 0, NOW + 2.1)
+    ledger.celery.killed = Killed(4712, 23, NOW + 2.2)
+    ledger.end(ledger.begin(23, "celery worker 2", 1, NOW + 5), NOW + 5.01)
 
 
 def lose(ledger: Ledger, number: int) -> None:
     ledger.runs = [run for run in ledger.runs if run.number != number]
+    ledger._by_number.pop(number, None)
 
 
 def earlier(ledger: Ledger, number: int, by: float, nth: int = 0) -> None:
@@ -73,7 +101,7 @@ def fail(ledger: Ledger, number: int) -> None:
     ledger.runs_of(number)[-1].error = "ValueError: again"
 
 
-def have(thing: Ledger | Run, **facts: object) -> None:
+def have(thing: Ledger | Run | CeleryPart, **facts: object) -> None:
     for name, value in facts.items():
         setattr(thing, name, value)
 
@@ -107,6 +135,16 @@ LIES: list[tuple[str, Callable[[Ledger], None]]] = [
     ("a full queue said no", lambda ledger: have(ledger, refusal=Refusal(8, 3, "full"))),
     ("a full queue said no", lambda ledger: again(ledger, 8)),
     ("a paused queue handed out nothing", lambda ledger: earlier(ledger, 1, 1)),
+    ("Celery: urgent tasks first", lambda ledger: earlier(ledger, 20, 0.2)),
+    ("Celery: urgent tasks first", lambda ledger: lose(ledger, 21)),
+    ("Celery: no countdown ended early", lambda ledger: earlier(ledger, 22, 0.1)),
+    ("Celery: no countdown ended early", lambda ledger: lose(ledger, 22)),
+    ("Celery: a killed worker's task", lambda ledger: have(ledger.celery, killed=None)),
+    ("Celery: a killed worker's task", lambda ledger: have(ledger.runs_of(23)[0], ended=NOW + 2.2)),
+    ("Celery: a killed worker's task", lambda ledger: have(ledger.runs_of(23)[1], by=FIRST)),
+    ("Celery: a killed worker's task", lambda ledger: earlier(ledger, 23, 2.85, nth=1)),
+    ("Celery: a killed worker's task", lambda ledger: again(ledger, 23)),
+    ("Celery: a killed worker's task", lambda ledger: fail(ledger, 23)),
 ]  # fmt: skip
 
 

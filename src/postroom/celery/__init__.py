@@ -7,7 +7,8 @@
 is what the whole process holds, with its thread in `upkeep` (under gevent with a `pulse`); `presence` is what
 Celery's worker is doing, and `early` sends acks before tasks.
 `wrapping` translates messages; `exchanges`, `fanout` and `transient` keep what AMQP has and a queue has not;
-`batch` publishes many at once; `options` reads `broker_transport_options`.
+`batch` publishes many at once; `options` reads `broker_transport_options`; `migrate` brings over what waits
+in the lists of kombu's own Redis transport, which `stock` knows.
 """
 
 from __future__ import annotations

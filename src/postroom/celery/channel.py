@@ -263,7 +263,7 @@ class Channel(virtual.Channel):
         if no_ack:
             office.settle(tag, soon=True)
             office.flush()
-        return unwrap(delivery, tag)
+        return unwrap(delivery, tag, zero_is_highest=office.options.zero_is_highest)
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         super().basic_ack(delivery_tag, multiple)

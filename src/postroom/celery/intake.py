@@ -208,7 +208,8 @@ class Intake:
             self._office.release([tag])
             return
         try:
-            payload = unwrap(delivery, tag)
+            zero_is_highest = self._office.options.zero_is_highest
+            payload = unwrap(delivery, tag, zero_is_highest=zero_is_highest)
         except Exception as error:  # somebody else's message: it must not stop the consumer
             log.exception(
                 "unreadable: %r", delivery, extra={"event": "celery.unreadable", **delivery.log_extra}

@@ -202,8 +202,11 @@ def _is_simple(values: Any) -> bool:
 # --- from Postroom to kombu ---------------------------------------------------------------------
 
 
-def unwrap(delivery: Delivery, tag: str) -> Payload:
-    """The message as kombu's consumers expect it. Its eta is over, whatever the worker's clock says."""
+def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Payload:
+    """The message as kombu's consumers expect it. Its eta is over, whatever the worker's clock says.
+
+    The priority is the one it was sent with: Celery sends a retry with what it reads here.
+    """
     message = delivery.message
     texts = message.headers
     kept = _decode(texts[_PLAIN]) if _PLAIN in texts else loads(texts[_RICH]) if _RICH in texts else {}
@@ -212,16 +215,17 @@ def unwrap(delivery: Delivery, tag: str) -> Payload:
     headers["x-delivery-count"] = delivery.deliveries - 1
     properties = kept.get("p") or {}
     redelivered = delivery.deliveries > 1
+    priority = MAX_PRIORITY - message.priority if zero_is_highest else message.priority
     properties.setdefault("delivery_mode", 2)
     if is_task:
         properties.setdefault("correlation_id", message.correlation_id)
-    properties["priority"] = message.priority
+    properties["priority"] = priority
     properties["delivery_tag"] = tag
     properties["body_encoding"] = None
     properties["delivery_info"] = {
         "exchange": properties.pop("exchange", ""),
         "routing_key": properties.pop("routing_key", message.queue),
-        "priority": message.priority,
+        "priority": priority,
         "redelivered": redelivered,
     }
     return {

@@ -33,7 +33,6 @@ HINTS = {
     "config_error": "all settings: postroom config show --help",
     "engine_unavailable": "which store is meant: postroom config show",
     "lease_lost": "another consumer has it now, or it is settled",
-    "missing_extra": "pip install 'postroom[cli]'",
 }
 
 
@@ -48,7 +47,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in {"typer", "rich"}:
             raise
-        return complain(MissingExtra(f"the command line needs {error.name}, which is not installed"))
+        words = f"the command line needs {error.name}, which is not installed: pip install 'postroom[cli]'"
+        return complain(MissingExtra(words))
     finally:
         _flush()
     return 0

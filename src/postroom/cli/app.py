@@ -10,7 +10,7 @@ import typer
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
-    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker",
+    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker", "celery",
     "top", "sla", "event", "audit", "doctor", "config", "demo",
 )  # fmt: skip
 
@@ -53,6 +53,7 @@ def root(
       postroom config show --json | jq .     the same for programs
       postroom config check && deploy        stop when postroom.toml is wrong
       postroom breaker ls                    what is not called at present, and why
+      postroom celery migrate --from redis://localhost/0 --dry-run
 
     \b
     Completion of words in your shell: postroom --install-completion

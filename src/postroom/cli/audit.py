@@ -34,7 +34,7 @@ def audit() -> None:
 def tail(
     lines: Lines = 20, follow: Follow = False, queue: Queue = None, url: Url = None, json: Json = False
 ) -> None:
-    """Show the newest acts, oldest first: purge, discard, replay, pause, resume, drop, note, import.
+    """Show the newest acts, oldest first: purge, discard, replay, pause, resume, drop, note, import, migrate.
 
     They are kept for a year, and at most 10,000 of them.
 

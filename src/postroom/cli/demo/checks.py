@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from postroom.cli.demo.ledger import CONSUMER, Job, Ledger
-from postroom.cli.demo.tempo import ATTEMPTS, CAPACITY, LEASE
+from postroom.cli.demo.tempo import ATTEMPTS, CAPACITY, LEASE, ORDERS
 from postroom.model import State
 
 #: The engine counts whole milliseconds, the ledger does not (seconds).
@@ -39,6 +39,8 @@ class Check:
 def judge(ledger: Ledger) -> list[Check]:
     """Every check, in the order in which a newcomer wants to know; and an accident, if there was one."""
     checks = [Check(promise, *check(ledger)) for promise, check in _CHECKS.items()]
+    if ledger.celery.played:
+        checks += [Check(promise, *check(ledger)) for promise, check in _CELERY_CHECKS.items()]
     if ledger.accident:
         checks.append(Check("no process ended by accident", False, ledger.accident))
     return checks
@@ -82,8 +84,13 @@ def _only_the_crash_twice(ledger: Ledger) -> Answer:
 
 
 def _urgent_first(ledger: Ledger) -> Answer:
-    jobs = [ledger.jobs[number] for number in ledger.together]
-    began = [run.number for run in ledger.all_runs() if run.number in ledger.together]
+    return _in_order(ledger, ledger.together)
+
+
+def _in_order(ledger: Ledger, together: list[int]) -> Answer:
+    """Whether what waited together began by urgency, and then as it was put."""
+    jobs = [ledger.jobs[number] for number in together]
+    began = [run.number for run in ledger.all_runs() if run.number in together]
     # Sorting is stable: within a level it stays the order in which they were put.
     right = [job.number for job in sorted(jobs, key=lambda job: _RANK[job.priority])]
     for wanted, number in zip(right, began, strict=False):
@@ -96,7 +103,11 @@ def _urgent_first(ledger: Ledger) -> Answer:
 
 
 def _never_early(ledger: Ledger) -> Answer:
-    waits = [wait for job in ledger.jobs.values() for wait in _lateness(ledger, job)]
+    return _on_time(ledger, [job for job in ledger.jobs.values() if job.queue != ORDERS])
+
+
+def _on_time(ledger: Ledger, jobs: list[Job]) -> Answer:
+    waits = [wait for job in jobs for wait in _lateness(ledger, job)]
     if not waits:
         return _NOT_PLAYED
     if early := [-wait for wait in waits if wait < -ROUNDING]:
@@ -210,6 +221,33 @@ def _refused(ledger: Ledger) -> Answer:
     return not ran, f"at {CAPACITY}; the next one {'ran' if ran else 'never ran'}"
 
 
+# ---- Celery -----------------------------------------------------------------------------------------
+
+
+def _celery_in_order(ledger: Ledger) -> Answer:
+    return _in_order(ledger, ledger.celery.together)
+
+
+def _celery_on_time(ledger: Ledger) -> Answer:
+    return _on_time(ledger, [job for job in ledger.jobs.values() if job.queue == ORDERS])
+
+
+def _celery_came_back(ledger: Ledger) -> Answer:
+    """Begun by the killed worker, then once more, and to its end, by another."""
+    killed = ledger.celery.killed
+    if killed is None:
+        return _NOT_PLAYED
+    first, *later = ledger.runs_of(killed.number)
+    if first.succeeded or first.began > killed.at:
+        return False, f"{_named(ledger, killed.number)} was not in hand when the worker was killed"
+    if not later:
+        return None, f"not yet {_named(ledger, killed.number)}"
+    if len(later) > 1 or later[0].by == first.by or later[0].began < killed.at:
+        return False, f"{_named(ledger, killed.number)} ran {1 + len(later)} times"
+    back = later[0].began - killed.at
+    return later[0].succeeded or None, f"kill -9 {killed.pid}: {back:.2f} s, lease {LEASE:g} s"
+
+
 _CHECKS: dict[str, Callable[[Ledger], Answer]] = {
     "every message was handled at least once": _handled,
     "nothing was lost": _not_lost,
@@ -223,6 +261,11 @@ _CHECKS: dict[str, Callable[[Ledger], Answer]] = {
     "duplicates were absorbed by their unique key": _absorbed,
     "a full queue said no (QueueFull)": _refused,
     "a paused queue handed out nothing": _paused,
+}
+_CELERY_CHECKS: dict[str, Callable[[Ledger], Answer]] = {
+    "Celery: urgent tasks first, waiting together": _celery_in_order,
+    "Celery: no countdown ended early": _celery_on_time,
+    "Celery: a killed worker's task ran again, in another": _celery_came_back,
 }
 
 

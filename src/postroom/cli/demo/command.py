@@ -20,11 +20,12 @@ Url = Annotated[
 ]
 
 
-def demo(seconds: Seconds = 20, url: Url = None) -> None:
+def demo(seconds: Seconds = 16, url: Url = None) -> None:
     """See Postroom work: two worker processes, three queues, and everything that can go wrong.
 
     It needs no service and leaves nothing behind. Messages of mixed urgency are put, delayed,
-    retried, refused and buried; a third process is killed (kill -9) with work in its hands. A
+    retried, refused and buried; a third process is killed (kill -9) with work in its hands. A Celery
+    worker runs tasks from the same store, and is killed, too (if Celery is installed). A
     ledger that does not trust the engine notes what really ran, and at the end says PASS or FAIL
     to each promise.
 
@@ -41,9 +42,9 @@ def demo(seconds: Seconds = 20, url: Url = None) -> None:
     from postroom.cli.demo.screen import choose
     from postroom.cli.demo.show import Show
     from postroom.cli.demo.signals import Signals
-    from postroom.cli.demo.store import open_room, store
+    from postroom.cli.demo.store import open_room, out_of_the_box, store
 
-    with Signals() as signals:
+    with Signals() as signals, out_of_the_box():
         try:
             with store(url) as place, open_room(place) as room:
                 checks = Show(room, place, seconds, choose(), signals).play()

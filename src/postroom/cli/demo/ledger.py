@@ -76,6 +76,25 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Killed:
+    """A Celery worker that was killed with this job in hand."""
+
+    pid: int
+    number: int
+    at: float
+
+
+@dataclass(slots=True)
+class CeleryPart:
+    """What concerns the Celery app; `played` only where Celery is installed."""
+
+    played: bool = False
+    #: The numbers that waited together before its worker began, in the order in which they were sent.
+    together: list[int] = field(default_factory=list)
+    killed: Killed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Buried:
     """A dead letter as the room showed it."""
 
@@ -102,6 +121,7 @@ class Ledger:
     taken: list[Taken] = field(default_factory=list)
     #: The id of the process that was killed.
     killed: int | None = None
+    celery: CeleryPart = field(default_factory=CeleryPart)
     #: How a process ended that should not have ended; empty as it should be.
     accident: str = ""
     #: Who ended without a word about what was in hand.

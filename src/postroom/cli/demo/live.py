@@ -24,8 +24,8 @@ _COLOURS = {"ready": "cyan", "scheduled": "blue", "processing": "yellow", "overd
 _VERDICTS = {"PASS": "bold green", "FAIL": "bold red"}
 #: From this width every promise fits into one line.
 _WIDE = 98
-#: Everything on the screen but the lines of the story.
-_FRAME = 11
+#: Everything on the screen but the queues and the lines of the story.
+_FRAME = 8
 
 
 class LiveScreen:
@@ -47,7 +47,7 @@ class LiveScreen:
 
     def show(self, picture: Picture) -> None:
         self._lines.extend(picture.news)
-        room = max(4, self._console.height - _FRAME)
+        room = max(4, self._console.height - _FRAME - len(picture.queues))
         lines = list(self._lines)[-room:]
         whole = Group(_heading(picture), _queues(picture.queues), _story(lines, room))
         self._live.update(whole, refresh=True)

@@ -22,13 +22,13 @@ from postroom.cli.demo.ledger import CONSUMER, Ledger, Run, Taken
 _PATIENCE = 10.0
 #: What the consumer has in hand when it is killed.
 _IN_HAND = 3
-_COMMAND = (sys.executable, "-P", "-m", "postroom.cli.demo.staff")
+_COMMAND = (sys.executable, "-P", "-m")
 
 
 class Member:
     """One process, from its start; it does nothing before it has a part."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: Ledger, module: str = "staff") -> None:
         self.name = name
         self.is_ready = threading.Event()
         #: Set with the first work that it reports as done.
@@ -41,7 +41,7 @@ class Member:
         self._fine: set[int] = set()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            _COMMAND,
+            (*_COMMAND, f"postroom.cli.demo.{module}"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -128,21 +128,28 @@ class Member:
 
 
 class Company:
-    """Two workers and a consumer to be killed: all start at once, and none of them outlives the `with`."""
+    """Two workers, a consumer to be killed, and a Celery worker if there is Celery.
+
+    All start at once, and none of them outlives the `with`.
+    """
 
     def __init__(self, ledger: Ledger, url: str, seconds: float) -> None:
         self._ledger = ledger
+        self._celery_part = wire.Part("celery", url, seconds)
         self._parts = [
             wire.Part("worker 1", url, seconds),
             wire.Part("worker 2", url, seconds),
             wire.Part(CONSUMER, url, seconds, take=_IN_HAND),
         ]
         self._members: list[Member] = []
+        self._celery_workers: list[Member] = []
 
     def __enter__(self) -> Self:
         for part in self._parts:
             self._members.append(Member(part.name, self._ledger))
             self._members[-1].play(part)
+        if self._ledger.celery.played:
+            self.start_celery_worker()
         return self
 
     def __exit__(
@@ -151,9 +158,26 @@ class Company:
         try:
             self._stop()
         finally:
-            for member in self._members:
+            for member in self._everybody:
                 member.kill()
                 member.close()
+
+    @property
+    def _everybody(self) -> list[Member]:
+        return self._members + self._celery_workers
+
+    def start_celery_worker(self) -> Member:
+        """One more Celery worker, which waits for its cue."""
+        name = f"celery worker {len(self._celery_workers) + 1}"
+        member = Member(name, self._ledger, "celery_staff")
+        self._celery_workers.append(member)
+        member.play(msgspec.structs.replace(self._celery_part, name=name))
+        return member
+
+    @property
+    def celery_worker(self) -> Member:
+        """The newest."""
+        return self._celery_workers[-1]
 
     @property
     def workers(self) -> list[Member]:
@@ -163,12 +187,19 @@ class Company:
     def consumer(self) -> Member:
         return self._members[-1]
 
+    def introduction(self) -> str:
+        """Who is going to work."""
+        words = f"two worker processes, {' and '.join(str(worker.pid) for worker in self.workers)}"
+        return f"{words}, and a Celery worker, {self.celery_worker.pid}" if self._celery_workers else words
+
     def is_ready(self) -> bool:
         return all(member.is_ready.is_set() for member in self._members)
 
     def is_quiet(self, span: float) -> bool:
         """Whether nothing is going to happen any more: nobody has reported anything for so many seconds."""
-        heard_at = max(member.heard_at for member in self._members)
+        if self._celery_workers and not self.celery_worker.is_ready.is_set():
+            return False  # it takes its time to start
+        heard_at = max(member.heard_at for member in self._everybody)
         return 0 < heard_at < time.monotonic() - span
 
     def kill_consumer(self) -> int:
@@ -177,10 +208,15 @@ class Company:
         self._ledger.killed = self.consumer.pid
         return self.consumer.pid
 
+    def kill(self, member: Member) -> None:
+        """kill -9; what it had in hand may be anywhere."""
+        self._ledger.crashed.add(member.name)
+        member.kill()
+
     def _stop(self) -> None:
-        for member in self._members:
+        for member in self._everybody:
             member.ask_to_stop()
         end = time.monotonic() + _PATIENCE
-        for member in self._members:
+        for member in self._everybody:
             if not member.has_ended(end - time.monotonic()):
                 member.note_accident(f"did not stop within {_PATIENCE:g} s")

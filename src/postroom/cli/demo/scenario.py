@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from typing import Any
 
+from postroom.cli.demo.celery_story import CeleryStory
 from postroom.cli.demo.ledger import Buried, Job, Ledger, Refusal, Repeat
 from postroom.cli.demo.processes import Company
-from postroom.cli.demo.tempo import CAPACITY, LEASE, QUEUES, Tempo
+from postroom.cli.demo.tempo import CAPACITY, LEASE, ORDERS, QUEUES, Tempo
 from postroom.content import decode
 from postroom.errors import QueueFull
 from postroom.model import Entry, State
@@ -22,7 +24,7 @@ _FLOW = 0.12
 #: This long before the end nobody is waited for who does nothing any more (seconds) …
 _RESERVE = 0.3
 #: … and who still works, as on a slow machine, only so much longer.
-_OVERTIME = 15.0
+_OVERTIME = 25.0
 _KEY = "balance-of-today"
 #: More at once than two workers reach for, so that some are left for a third.
 _RUSH = 30
@@ -39,6 +41,7 @@ class Scenario:
         tempo: Tempo,
         began: float,
         tell: Callable[[str], None],
+        celery: CeleryStory | None = None,
     ) -> None:
         self.stop = threading.Event()
         self._room = room
@@ -47,10 +50,23 @@ class Scenario:
         self._tempo = tempo
         self._began = began
         self._tell = tell
+        self._celery = celery
         self._emails, self._payments, self._reports = (room.queue(name) for name in QUEUES)
         self._urgency = cycle(("normal", "high", "low", "normal"))
 
     def run(self) -> None:
+        """Play; that of Celery beside the others, each to its end."""
+        if self._celery is None:
+            self._tell("Celery is not installed, so its part is left out: pip install 'postroom[celery]'")
+            self._play(lambda: True)
+            return
+        self._celery.over = lambda: self._over
+        with ThreadPoolExecutor(1, "celery-story") as thread:
+            beside = thread.submit(self._celery.run)
+            self._play(beside.done)
+            beside.result()
+
+    def _play(self, is_complete: Callable[[], bool]) -> None:
         scenes = (
             (1.2, self._repeat),
             (2.4, self._fill),
@@ -71,7 +87,7 @@ class Scenario:
                 return
             scene()
         self._flow_until(self._tempo.seconds - min(3.5, 6 * self._tempo.beat))
-        self._drain()
+        self._drain(is_complete)
 
     # --- putting ----------------------------------------------------------------------------
 
@@ -129,7 +145,7 @@ class Scenario:
         late = self._elapsed - self._tempo.seconds
         if self.stop.is_set() or late >= _OVERTIME:
             return True
-        return late >= -_RESERVE and self._company.is_quiet(LEASE + 1)
+        return late >= -_RESERVE and self._company.is_quiet(LEASE + 2)
 
     # --- scenes -----------------------------------------------------------------------------
 
@@ -219,11 +235,11 @@ class Scenario:
             self.stop.wait(_FLOW)
         return None
 
-    def _drain(self) -> None:
-        """No more puts: wait until everything is done, or the time is over."""
+    def _drain(self, is_complete: Callable[[], bool]) -> None:
+        """No more puts here: wait until everything is done, or the time is over."""
         self._tell("no more messages: the workers finish what is left")
         while not self._over and not self.stop.wait(0.05):
-            if self._ledger.complete() and not self._waiting():
+            if is_complete() and self._ledger.complete() and not self._waiting():
                 self._tell("everything is done")
                 return
 
@@ -236,10 +252,17 @@ def _body(number: int, what: str, to: str = _ADDRESS, fails: int = 0) -> dict[st
     return {"job": number, "name": f"{what} {number}", "to": to, "fails": fails}
 
 
-def survey(room: Room) -> list[tuple[int, State]]:
+def survey(room: Room, queues: Sequence[str]) -> list[tuple[int, State]]:
     """The number and state of everything that the room still holds."""
     found: list[tuple[int, State]] = []
-    for name in QUEUES:
+    for name in queues:
         for state in (State.READY, State.SCHEDULED, State.PROCESSING, State.DEAD):
-            found += [(decode(entry.message)["job"], state) for entry in room.queue(name).find_all(state)]
+            found += [(_number(entry), state) for entry in room.queue(name).find_all(state)]
     return found
+
+
+def _number(entry: Entry) -> int:
+    body = decode(entry.message)
+    # Celery's body is a list: arguments, keyword arguments, and what comes after the task.
+    number: int = body[0][0] if entry.message.queue == ORDERS else body["job"]
+    return number

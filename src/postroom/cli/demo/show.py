@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
+from postroom.cli.demo.celery_app import is_installed
+from postroom.cli.demo.celery_story import CeleryStory
 from postroom.cli.demo.checks import Check, judge
 from postroom.cli.demo.feed import Feed
 from postroom.cli.demo.ledger import Ledger
@@ -12,7 +15,7 @@ from postroom.cli.demo.processes import Company
 from postroom.cli.demo.scenario import Scenario, survey
 from postroom.cli.demo.screen import Picture, Screen
 from postroom.cli.demo.signals import Signals
-from postroom.cli.demo.tempo import QUEUES, Tempo
+from postroom.cli.demo.tempo import ORDERS, QUEUES, Tempo
 from postroom.errors import Conflict, PostroomError
 from postroom.room import Room
 
@@ -30,30 +33,40 @@ class Show:
         self._signals = signals
         self._tempo = Tempo(seconds)
         self._ledger = Ledger()
+        self._ledger.celery.played = is_installed()
+        self._queues = (*QUEUES, ORDERS) if self._ledger.celery.played else QUEUES
         self._error: Exception | None = None
 
     def play(self) -> list[Check]:
         """Play to the end, to a signal or to an accident; what became of every promise."""
-        _refuse_to_mix(self._room)
+        _refuse_to_mix(self._room, self._queues)
         began = time.time()
-        for name, policy in self._tempo.policies().items():
-            self._room.queue(name, policy)
+        policies = self._tempo.policies()
+        for name in self._queues:
+            self._room.queue(name, policies[name])
         try:
             return self._perform(began)
         finally:
-            for name in QUEUES:
+            for name in self._queues:
                 self._room.queue(name).drop(force=True)
 
     def _perform(self, began: float) -> list[Check]:
         feed = Feed(self._room, self._ledger, began)
         with Company(self._ledger, self._url, self._tempo.seconds) as company:
-            pids = " and ".join(str(worker.pid) for worker in company.workers)
-            feed.tell(f"two worker processes, {pids}, for {', '.join(QUEUES)}")
-            scenario = Scenario(self._room, company, self._ledger, self._tempo, began, feed.tell)
+            feed.tell(company.introduction())
+            celery = self._celery_story(company, feed)
+            scenario = Scenario(self._room, company, self._ledger, self._tempo, began, feed.tell, celery)
             self._watch(scenario, feed, began)
+        if celery:
+            celery.close()
         if self._error:
             raise self._error
         return self._close(feed, began)
+
+    def _celery_story(self, company: Company, feed: Feed) -> CeleryStory | None:
+        if not self._ledger.celery.played:
+            return None
+        return CeleryStory(self._room, company, self._ledger, self._url, self._tempo, feed.tell)
 
     def _watch(self, scenario: Scenario, feed: Feed, began: float) -> None:
         """Show what happens until the story is over, or must be."""
@@ -80,19 +93,19 @@ class Show:
     def _close(self, feed: Feed, began: float) -> list[Check]:
         if self._ledger.accident:
             feed.tell(f"this ends the demo: {self._ledger.accident}")
-        self._ledger.left = survey(self._room)
+        self._ledger.left = survey(self._room, self._queues)
         checks = judge(self._ledger)
         early = bool(self._signals.noted or self._ledger.accident)
         self._screen.end(self._picture(feed, began), checks, interrupted=early)
         return checks
 
     def _picture(self, feed: Feed, began: float) -> Picture:
-        stats = [self._room.queue(name).stats() for name in QUEUES]
+        stats = [self._room.queue(name).stats() for name in self._queues]
         return Picture(stats, feed.read(), time.time() - began, self._tempo.seconds)
 
 
-def _refuse_to_mix(room: Room) -> None:
-    if taken := [info.name for info in room.queues() if info.name in QUEUES]:
+def _refuse_to_mix(room: Room, queues: Sequence[str]) -> None:
+    if taken := [info.name for info in room.queues() if info.name in queues]:
         raise Conflict(
             f"the demo needs {', '.join(taken)} for itself, but this store has such queues already"
         )

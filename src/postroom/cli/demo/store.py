@@ -24,6 +24,20 @@ def store(url: str | None) -> Iterator[str]:
         yield f"sqlite:///{quote(folder)}/demo.db"
 
 
+@contextlib.contextmanager
+def out_of_the_box() -> Iterator[None]:
+    """An environment that configures neither Postroom nor Celery, for this process and those it starts."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("POSTROOM_", "CELERY_"))}
+    for name in kept:
+        del os.environ[name]
+    os.environ["POSTROOM_CONFIG"] = os.devnull
+    try:
+        yield
+    finally:
+        del os.environ["POSTROOM_CONFIG"]
+        os.environ.update(kept)
+
+
 def open_room(url: str) -> Room:
     """A room as it is out of the box, whatever postroom.toml and the environment say."""
     room = open_postroom(url, config=load(os.devnull, environ={}, url=url))

@@ -11,7 +11,9 @@ ATTEMPTS = 3
 #: What fits into the queue of reports.
 CAPACITY = 12
 QUEUES = ("emails", "payments", "reports")
-#: Of a payment (seconds). Not shorter, or a worker on a very busy machine is taken for dead.
+#: The queue of the Celery app; only where Celery is installed.
+ORDERS = "orders"
+#: Of a payment and of an order (seconds). Not shorter, or a worker on a very busy machine is taken for dead.
 LEASE = 2.5
 
 
@@ -42,4 +44,6 @@ class Tempo:
             ),
             # One report at a time, whoever works on it: only so is the order of urgency exact.
             "reports": Policy(max_in_flight=1, capacity=CAPACITY),
+            # What the Celery transport would declare itself.
+            ORDERS: Policy(lease=LEASE, ack_timeout=None, max_attempts=20),
         }

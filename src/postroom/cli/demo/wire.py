@@ -57,12 +57,24 @@ Report = Ready | Began | Ended | Took
 _reports = msgspec.json.Decoder[Report](Report)
 
 
+class _Line:
+    """Where reports go: stdout, or what was stdout."""
+
+    descriptor = 1
+
+
+def keep_to_reports() -> None:
+    """From now on stdout is for reports alone: whatever else this process prints goes to stderr."""
+    _Line.descriptor = os.dup(1)
+    os.dup2(2, 1)
+
+
 def send(report: Report) -> None:
     """Tell the demo; when this returns it is said, even if the process is killed at once.
 
     One write a line: a pipe does not mix what two threads say as long as it is short.
     """
-    os.write(sys.stdout.fileno(), msgspec.json.encode(report) + b"\n")
+    os.write(_Line.descriptor, msgspec.json.encode(report) + b"\n")
 
 
 def reports(lines: Iterable[bytes]) -> Iterator[Report]:

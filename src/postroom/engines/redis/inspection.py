@@ -164,7 +164,8 @@ def _kombu(client: Client) -> Finding:
         return fine("old Celery keys", "none in this database")
     text = f"keys of Celery's own Redis transport: {', '.join(found[:5])}"
     advice = (
-        "their tasks are not seen here: run `postroom celery migrate`, or drain them with the old broker_url"
+        "their tasks are not seen here: run `postroom celery migrate --from redis://…`, "
+        "or drain them with the old broker_url"
     )
     return worth_a_change("old Celery keys", text, advice)
 
