@@ -56,6 +56,7 @@ class Options:
     fanout_patterns   whether a wildcard in a fanout binding filters by routing key
     zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
     order             in which order the queues of a consumer are asked
+    config            the configuration of the room; None: as postroom.toml and the environment say
     """
 
     lease: int = 60_000
@@ -65,6 +66,7 @@ class Options:
     fanout_patterns: bool = True
     zero_is_highest: bool = False
     order: str = "round_robin"
+    config: Config | None = dataclasses.field(default=None, hash=False)
 
     def policy(self, config: Config, queue: str) -> Policy:
         """What a task queue promises: as configured where somebody did, else what Celery needs."""
@@ -79,7 +81,7 @@ def read(given: Mapping[str, Any]) -> Options:
     """The options; what is unknown is named in a warning, never passed over silently."""
     known = {
         "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
-        "priority_zero_is_highest", "queue_order_strategy", "ssl", *_IN_URL, *_KOMBUS, *_NOT_NEEDED,
+        "priority_zero_is_highest", "queue_order_strategy", "ssl", "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED,
     }  # fmt: skip
     for name in sorted(set(given) - known):
         log.warning(
@@ -98,6 +100,7 @@ def read(given: Mapping[str, Any]) -> Options:
         fanout_patterns=bool(given.get("fanout_patterns", True)),
         zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
         order=order,
+        config=given.get("config"),
     )
 
 

@@ -105,7 +105,7 @@ class Upkeep:
             self._failing = False
             self._renewed_at = now
             log.info("the store is back", extra={"event": "celery.back"})
-        if now - self._renewed_at >= office.options.lease / 3_000 and office.held:
+        if now - self._renewed_at >= office.lease / 3_000 and office.held:
             office.renew()
             self._renewed_at = now
         did = False
@@ -127,7 +127,7 @@ class Upkeep:
             return _TICK
         if not office.held and not office.transients.ours and quiet > _IDLE:
             return 0.0
-        slow = min(_SLOW_TICK, office.options.lease / 12_000)
+        slow = min(_SLOW_TICK, office.lease / 12_000)
         return min(slow, quiet / 4) if office.unstarted else slow
 
     def _end(self) -> bool:
