@@ -96,7 +96,8 @@ ALLOWED: dict[str, set[str]] = {
     # for those who test with us, and the doors
     "testing": PYTHON_DOOR | {"postroom", "engines"},
     "celery": PYTHON_DOOR | {"postroom"},
-    "cli": PYTHON_DOOR | {"postroom", "testing"},
+    "django": PYTHON_DOOR | {"postroom"},
+    "cli": PYTHON_DOOR | {"postroom", "celery", "testing"},
 }
 
 #: Imports against the direction, for annotations only: they do not happen at run time.
