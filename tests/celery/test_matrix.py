@@ -39,6 +39,16 @@ concurrency = 2
 queues = ["work", "few"]
 concurrency = 6
 prefetch = 0
+
+[roles.holding]
+queues = ["few"]
+concurrency = 2
+prefetch = 3
+stop_timeout = "1s"
+
+[roles.unfair]
+queues = ["work"]
+order = "weighted"
 """
 Opener = Callable[..., Shop]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from postroom.celery.options import name_config
 from postroom.config import Config, load
 
 #: The queue of what beat sends and nobody gave a queue of its own.
@@ -31,6 +32,7 @@ def setup(app: Any, config: Config | str | os.PathLike[str] | None = None) -> Co
     loaded = config if isinstance(config, Config) else load(config)
     import postroom.celery.control  # noqa: F401  (its commands register themselves)
 
+    app.postroom = loaded
     app.add_defaults(_defaults(loaded))
     _when(app.configured, app.on_after_configure, lambda **_: _configure(app, loaded))
     _when(app.finalized, app.on_after_finalize, lambda **_: apply(app, loaded))
@@ -68,7 +70,7 @@ def _listen(app: Any, config: Config) -> None:
 
 def _configure(app: Any, config: Config) -> None:
     conf = app.conf
-    conf.broker_transport_options = {"config": config, **(conf.broker_transport_options or {})}
+    conf.broker_transport_options = {"config": name_config(config), **(conf.broker_transport_options or {})}
     if config.routes:
         own = conf.task_routes or ()
         own = own if isinstance(own, list | tuple) else [own]

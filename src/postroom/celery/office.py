@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence, Set
 import postroom
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
-from postroom.celery.options import Options
+from postroom.celery.options import Options, config_of
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
@@ -58,7 +58,7 @@ class Office:
     def __init__(self, url: str, options: Options) -> None:
         self.url = url
         self.options = options
-        self.room: Room = postroom.open(url, config=options.config)
+        self.room: Room = postroom.open(url, config=config_of(options, url))
         #: Everything leased and not settled, by delivery tag.
         self.held: dict[str, Delivery] = {}
         #: Of these, what nobody is known to have begun.

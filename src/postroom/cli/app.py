@@ -10,7 +10,7 @@ import typer
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
-    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker",
+    "queue", "message", "worker", "celery", "keeper", "dead", "schedule", "breaker",
     "top", "sla", "event", "audit", "doctor", "config", "demo",
 )  # fmt: skip
 
@@ -44,6 +44,7 @@ def root(
     Examples:
       postroom demo                          see it work, without any service
       postroom worker --role fast            work on the queues of a role
+      postroom celery worker --role fast --app shop     the same by Celery
       postroom queue ls                      how every queue stands
       postroom message put emails '{"to": 1}'
       postroom dead groups                   what failed alike, and how often
