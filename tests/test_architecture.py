@@ -96,6 +96,7 @@ ALLOWED: dict[str, set[str]] = {
     # for those who test with us, and the doors
     "testing": PYTHON_DOOR | {"postroom", "engines"},
     "celery": PYTHON_DOOR | {"postroom"},
+    "django": PYTHON_DOOR | {"postroom"},
     "cli": PYTHON_DOOR | {"postroom", "celery", "testing"},
 }
 

@@ -91,7 +91,7 @@ def test_max_body_is_what_an_engine_takes_by_itself() -> None:
 
 
 def test_every_policy_setting_can_be_set() -> None:
-    assert set(known.QUEUE_LEVEL) == SETTINGS | {"visibility_timeout", "concurrency", "prefetch"}
+    assert set(known.QUEUE_LEVEL) == SETTINGS | {"visibility_timeout", "concurrency", "prefetch", "tasks"}
     assert set(load(environ={}).settings) == set(known.TOP_LEVEL) - set(known.ALIASES)
 
 

@@ -32,15 +32,15 @@ def play(url: str, folder: Path, *, each: int = 20, say: Callable[[str], None] =
     config = load(file, url=url)
     with postroom.open(config=config) as room:
         put = cases.put_all(room, cases.late())
-        _until(lambda: room.engine.sweep("chat_events").expired or None, "the late message expires")
+        until(lambda: room.engine.sweep("chat_events").expired or None, "the late message expires")
         put |= cases.put_all(room, cases.everyday(config, each))
         say(f"put {len(put)} messages into {len(config.declared)} queues")
         with Workers(config.roles, url, file, notes) as workers:
             say(f"started {len(config.roles)} workers: {', '.join(config.roles)}")
-            _until(lambda: _settled(room, workers), "the day's work is done", workers)
+            until(lambda: settled(room, workers), "the day's work is done", workers)
             say("the day's work is done; now a message that kills whoever works on it")
             put |= cases.put_all(room, cases.killing(bystanders=40))
-            _until(lambda: _settled(room, workers), "everybody survives the killer", workers)
+            until(lambda: settled(room, workers), "everybody survives the killer", workers)
             say(f"{workers.killed} workers were killed by it and started again")
             wrong = [f"a worker ended with {code}" for code in workers.stop() if code]
         wrong += judge.verdict(room, put, outside.read_notes(notes), workers.killed)
@@ -49,13 +49,14 @@ def play(url: str, folder: Path, *, each: int = 20, say: Callable[[str], None] =
     return wrong
 
 
-def _settled(room: Room, workers: Workers) -> bool:
+def settled(room: Room, workers: Workers) -> bool:
+    """Whether nothing waits and nothing is worked on; who was killed is started again."""
     workers.look()
     stats = [room.engine.stats(info.name) for info in room.queues()]
     return not any(stat.depth or stat.processing for stat in stats)
 
 
-def _until(condition: Callable[[], object], what: str, workers: Workers | None = None) -> None:
+def until(condition: Callable[[], object], what: str, workers: Workers | None = None) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:

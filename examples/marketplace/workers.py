@@ -7,27 +7,47 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from examples.marketplace.outside import NOTES
+from examples.marketplace.outside import FIXED, NOTES
 
 #: Where `examples` can be imported from.
 ROOT = Path(__file__).parents[2]
-_COMMAND = (sys.executable, "-m", "postroom.cli", "worker", "--role")
+_COMMAND = (sys.executable, "-m", "postroom.cli")
 _PATIENCE = 60.0
 
 
-class Workers:
-    """`postroom worker --role …` for each role. Whoever was killed is started again, as by any supervisor."""
+def by_postroom(role: str) -> Sequence[str]:
+    return (*_COMMAND, "worker", "--role", role)
 
-    def __init__(self, roles: Iterable[str], url: str, config: Path, notes: Path) -> None:
-        self._environ = {
+
+def by_celery(role: str) -> Sequence[str]:
+    """A pool of processes where a message may kill one, and threads where they do."""
+    pool = "prefork" if role == "fast" else "threads"
+    app = ("--app", "examples.marketplace.tasks:app", "-n", f"{role}@market", "--pool", pool, "-l", "INFO")
+    return (*_COMMAND, "celery", "worker", "--role", role, *app)
+
+
+class Workers:
+    """A worker process for each role. Whoever was killed is started again, as by any supervisor."""
+
+    def __init__(
+        self,
+        roles: Iterable[str],
+        url: str,
+        config: Path,
+        notes: Path,
+        command: Callable[[str], Sequence[str]] = by_postroom,
+    ) -> None:
+        self.environ = {
             **os.environ, "POSTROOM_URL": url, "POSTROOM_CONFIG": str(config), NOTES: str(notes),
+            FIXED: str(notes.with_name("fixed")),
         }  # fmt: skip
         self._roles = tuple(roles)
+        self._command = command
         self._log = config.with_name("workers.log")
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.killed = 0
@@ -41,13 +61,20 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._running.values():
-            process.kill()
+            # The whole group: a pool's processes must not outlive their parent.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def _start(self, role: str) -> None:
         with self._log.open("ab") as log:
             self._running[role] = subprocess.Popen(
-                (*_COMMAND, role), cwd=ROOT, env=self._environ, stdout=log, stderr=log
+                self._command(role),
+                cwd=ROOT,
+                env=self.environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def look(self) -> None:

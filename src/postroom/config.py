@@ -118,11 +118,17 @@ class Config:
         """What this queue may have of one worker."""
         return _share(self.tables.get(queue, {})) or WHOLE
 
+    @property
+    def routes(self) -> dict[str, str]:
+        """Which tasks of Celery go to which queue: names, or patterns such as "mail.*"."""
+        tables = {queue: table["tasks"].value for queue, table in self.tables.items() if "tasks" in table}
+        return {task: queue for queue, tasks in tables.items() for task in tasks or ()}
+
     def settings_of(self, queue: str) -> Layer:
         """What holds for a queue, setting by setting, each with its origin."""
-        off = dict.fromkeys(known.SHARE, Setting(None, "default"))
+        off = dict.fromkeys((*known.SHARE, *known.ROUTING), Setting(None, "default"))
         given = {**self.settings, **off, **self.tables.get(queue, {})}
-        return {name: given[name] for name in (*known.POLICY, *known.SHARE)}
+        return {name: given[name] for name in (*known.POLICY, *known.SHARE, *known.ROUTING)}
 
     def origin_of(self, queue: str | None, setting: str) -> str:
         """Where a setting of this queue was given; without a queue, of the top level."""

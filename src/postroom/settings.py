@@ -191,6 +191,14 @@ def _weights(name: str, value: Any) -> dict[str, int]:
     return {check_name(queue): _positive(name, weight) for queue, weight in value.items()}
 
 
+def _tasks(name: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(task, str) and task for task in value):
+        raise InvalidInput(f'{name}: expected names of tasks such as ["shop.pay", "mail.*"], not {value!r}')
+    return list(value)
+
+
 # ---- The tables -----------------------------------------------------------------------------------
 
 #: Settings of the room, and how each is read; all others belong to a queue's policy.
@@ -237,9 +245,11 @@ TURNED_OFF: dict[str, int | None] = {
 POLICY = tuple(name for name in _POLICY_DEFAULTS if name not in ALIASES)
 #: What a queue's table says about one worker's share of it; no policy: nothing of it is stored.
 SHARE: dict[str, Reader] = {"concurrency": _optional_batch, "prefetch": _prefetch}
+#: What Celery sends to the queue; no policy either.
+ROUTING: dict[str, Reader] = {"tasks": _tasks}
 #: What the top level and a queue's table may hold.
 TOP_LEVEL = (*ROOM, *POLICY, *ALIASES)
-QUEUE_LEVEL = (*POLICY, *SHARE, *ALIASES)
+QUEUE_LEVEL = (*POLICY, *SHARE, *ROUTING, *ALIASES)
 #: What a role's table may hold, and what it is unless it is given; `queues` must be.
 ROLE_LEVEL = ("queues", "concurrency", "prefetch", "order", "weights", "stop_timeout")
 ROLE_DEFAULTS: dict[str, Any] = {
@@ -248,7 +258,7 @@ ROLE_DEFAULTS: dict[str, Any] = {
 
 _FOR_QUEUES: dict[str, Reader] = dict.fromkeys((*POLICY, *ALIASES), _of_policy)
 TOP = Level(ROOM | _FOR_QUEUES, TURNED_OFF)
-QUEUE = Level(_FOR_QUEUES | SHARE, TURNED_OFF | dict.fromkeys(SHARE))
+QUEUE = Level(_FOR_QUEUES | SHARE | ROUTING, TURNED_OFF | dict.fromkeys((*SHARE, *ROUTING)))
 ROLE = Level(
     dict(zip(ROLE_LEVEL, (_queues, _batch, _prefetch, _order, _weights, _span), strict=True)),
     {"prefetch": None},

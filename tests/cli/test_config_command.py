@@ -92,7 +92,7 @@ def test_each_value_is_shown_with_its_origin(shell: Shell) -> None:
 def test_one_queue(shell: Shell) -> None:
     shell.write("capacity = 5\n[queues.payouts]\nretries = 6")
     rows = table(shell.run("config", "show", "--queue", "payouts").stdout)
-    assert set(rows) == {*settings.POLICY, *settings.SHARE, "heartbeat"}
+    assert set(rows) == {*settings.POLICY, *settings.SHARE, *settings.ROUTING, "heartbeat"}
     assert rows["max_attempts"] == ["7", "postroom.toml [queues.payouts]"]
     assert rows["capacity"] == ["5", "postroom.toml"]
     undeclared = table(shell.run("config", "show", "-q", "other").stdout)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from kombu.transport import TRANSPORT_ALIASES
 
 from postroom.celery.batch import publish_group
+from postroom.celery.matrix import setup
 from postroom.celery.office import close_offices
 from postroom.celery.transport import Transport
 
@@ -32,4 +33,4 @@ TRANSPORT_ALIASES |= dict.fromkeys(
     "postroom.celery.transport:Transport",
 )
 
-__all__ = ["Transport", "close_offices", "publish_group"]
+__all__ = ["Transport", "close_offices", "publish_group", "setup"]

@@ -154,8 +154,9 @@ class Intake:
             now = time.monotonic()
             if now < self._ask_at.get(queue, float("inf")):
                 continue
-            space = self._space(channel, now)
-            if space and self._claim(channel, queue, min(space, MAX_BATCH)):
+            allowed = self._office.space(queue)
+            space = self._space(channel, now) if allowed else 0
+            if space and self._claim(channel, queue, min(space, allowed, MAX_BATCH)):
                 rotation.gave(queue)
                 did += self._hand_on(channel, None if limit is None else limit - did)
         return did
@@ -277,7 +278,7 @@ class Intake:
         if self._away_until > time.monotonic():
             return self._away_until
         if self._has_room():
-            wakes += self._ask_at.values()
+            wakes += (at for queue, at in self._ask_at.items() if self._office.space(queue))
         if self._postponed is not None:
             wakes.append(self._postponed)
         if (due := self._office.waits) is not None:

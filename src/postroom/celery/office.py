@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence, Set
 import postroom
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
-from postroom.celery.options import Options
+from postroom.celery.options import Options, config_of
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
@@ -58,13 +58,15 @@ class Office:
     def __init__(self, url: str, options: Options) -> None:
         self.url = url
         self.options = options
-        self.room: Room = postroom.open(url)
+        self.room: Room = postroom.open(url, config=config_of(options, url))
         #: Everything leased and not settled, by delivery tag.
         self.held: dict[str, Delivery] = {}
         #: Of these, what nobody is known to have begun.
         self.unstarted: set[str] = set()
         #: Delivered through connections that were lost since: Celery may have forgotten them.
         self.orphans: set[str] = set()
+        #: The shortest lease that anything was claimed with (ms): a queue may have one of its own.
+        self.lease = options.lease
         #: Bumped whenever the store came back: consumers then ask all queues again.
         self.returns = 0
         self._begin()
@@ -128,6 +130,14 @@ class Office:
             self._keeper = Keeper(self.room)
             self._keeper.start()
 
+    def space(self, queue: str) -> int:
+        """How many more of this queue may be in flight here: by its concurrency in the matrix."""
+        share = self.room.config.share(queue)
+        if share.concurrency is None:
+            return MAX_BATCH
+        held = sum(delivery.queue == queue for delivery in list(self.held.values()))
+        return max(0, share.concurrency + (share.prefetch or 0) - held)
+
     # --- claiming and settling --------------------------------------------------------------
 
     def turn(
@@ -135,6 +145,8 @@ class Office:
     ) -> tuple[list[tuple[str, Delivery]], Claimed]:
         """One round trip: what waits to be settled goes, what was claimed comes, each with its tag."""
         pending = self._take(queue)
+        if request is not None and request.lease is not None:
+            self.lease = min(self.lease, request.lease)
         try:
             deliveries, turned = self.room.turn(queue, [settlement for _, settlement in pending], (), request)
         except BaseException as error:
@@ -152,14 +164,24 @@ class Office:
         return tagged, turned.claimed
 
     def settle(
-        self, tag: str, verb: Verb = Verb.ACK, failure: Failure | None = None, *, soon: bool = False
+        self,
+        tag: str,
+        verb: Verb = Verb.ACK,
+        failure: Failure | None = None,
+        *,
+        delay: int | None = None,
+        soon: bool = False,
     ) -> None:
-        """Note how a delivery ended; it is sent with the next turn, or after 25 ms. Twice is fine."""
+        """Note how a delivery ended; it is sent with the next turn, or after 25 ms. Twice is fine.
+
+        A retry comes back after `delay` (ms); unless given, after a second.
+        """
         delivery = self.held.pop(tag, None)
         self.unstarted.discard(tag)
         if delivery is None:
             return
-        delay = REJECT_DELAY if verb is Verb.RETRY else 0
+        if delay is None or verb is not Verb.RETRY:
+            delay = REJECT_DELAY if verb is Verb.RETRY else 0
         settlement = Settlement(delivery.receipt, verb, delay, None, failure)
         with self._lock:
             if not self._pending:

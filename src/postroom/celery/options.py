@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from postroom.config import Config
+from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
 from postroom.errors import InvalidInput
 from postroom.policy import Policy
@@ -61,6 +61,7 @@ class Options:
     fanout_patterns   whether a wildcard in a fanout binding filters by routing key
     zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
     order             in which order the queues of a consumer are asked
+    config            the file that configures the room, or a name by `name_config`; None: the usual one
     """
 
     lease: int = 60_000
@@ -70,6 +71,7 @@ class Options:
     fanout_patterns: bool = True
     zero_is_highest: bool = False
     order: str = "round_robin"
+    config: str | None = None
 
     def policy(self, config: Config, queue: str) -> Policy:
         """What a task queue promises: as configured where somebody did, else what Celery needs."""
@@ -84,8 +86,8 @@ def read(given: Mapping[str, Any]) -> Options:
     """The options; what is unknown is named in a warning, never passed over silently."""
     known = {
         "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
-        "priority_zero_is_highest", "queue_order_strategy", "ssl", "master_name", *_IN_URL, *_KOMBUS,
-        *_NOT_NEEDED, *_WITHOUT_EFFECT,
+        "priority_zero_is_highest", "queue_order_strategy", "ssl", "master_name", "config", *_IN_URL,
+        *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
         log.warning(
@@ -111,6 +113,7 @@ def read(given: Mapping[str, Any]) -> Options:
         fanout_patterns=bool(given.get("fanout_patterns", True)),
         zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
         order=order,
+        config=given.get("config"),
     )
 
 
@@ -130,6 +133,29 @@ def _count(given: Mapping[str, Any], name: str, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
     return value
+
+
+# --- the configuration --------------------------------------------------------------------------
+
+#: Options travel as text, such as in what a worker tells of itself: configurations go by name.
+_named: dict[str, Config] = {}
+
+
+def name_config(config: Config) -> str:
+    """A name by which the options of a connection can mean this configuration, in this process."""
+    base = config.file or "no file"
+    name, number = base, 1
+    while _named.setdefault(name, config) != config:
+        number += 1
+        name = f"{base}#{number}"
+    return name
+
+
+def config_of(options: Options, url: str) -> Config:
+    """The configuration of the room behind this URL. Raises ConfigError."""
+    if options.config in _named:
+        return _named[options.config]
+    return load(options.config, url=url)
 
 
 # --- the URL ------------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ class QoS(virtual.QoS):
                 delivery_tag, Verb.RETRY, Failure(type="Requeued", text="rejected, to be tried again")
             )
         else:
-            self._office.settle(delivery_tag, Verb.BURY, _rejection())
+            delivery = self._office.held.get(delivery_tag)
+            self._office.settle(delivery_tag, Verb.BURY, _rejection(delivery.kind if delivery else ""))
         self._quick_ack(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
@@ -105,7 +106,9 @@ class QoS(virtual.QoS):
         self._office.release([*claimed, *(tag for tag in self._delivered if tag not in keep)])
 
 
-def _rejection() -> Failure:
+def _rejection(task: str) -> Failure:
     """Why a message is rejected: the error that is being handled, if there is one."""
     error = sys.exc_info()[1]
+    if isinstance(error, KeyError) and error.args == (task,):  # how a worker looks its tasks up
+        return Failure(type="NotRegistered", text=f"this worker has no task {task}")
     return Failure.of(error) if error else Failure(type="Rejected", text="rejected by its consumer")

@@ -109,7 +109,7 @@ class Upkeep:
             self._failing = False
             self._renewed_at = now
             log.info("the store is back", extra={"event": "celery.back"})
-        if now - self._renewed_at >= office.options.lease / 3_000 and office.held:
+        if now - self._renewed_at >= office.lease / 3_000 and office.held:
             office.renew()
             self._renewed_at = now
         did = False
@@ -133,7 +133,7 @@ class Upkeep:
             return _TICK if due is None else min(_TICK, max(0.001, due - time.monotonic()))
         if not office.held and not office.transients.ours and quiet > _IDLE:
             return 0.0
-        slow = min(_SLOW_TICK, office.options.lease / 12_000)
+        slow = min(_SLOW_TICK, office.lease / 12_000)
         return min(slow, quiet / 4) if office.unstarted else slow
 
     def _end(self) -> bool:

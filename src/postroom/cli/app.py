@@ -44,6 +44,7 @@ def root(
     Examples:
       postroom demo                          see it work, without any service
       postroom worker --role fast            work on the queues of a role
+      postroom celery worker --role fast --app shop     the same by Celery
       postroom queue ls                      how every queue stands
       postroom message put emails '{"to": 1}'
       postroom dead groups                   what failed alike, and how often

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from postroom.cli import output
+from postroom.cli import celery_worker, output
 
 if TYPE_CHECKING:
     from postroom.celery.migrate import Plan, Report
@@ -24,7 +24,6 @@ class Priority(StrEnum):
     SAME = "same"
 
 
-App = Annotated[str, typer.Option("--app", "-A", metavar="MODULE", help="Where the Celery app is.")]
 From = Annotated[str, typer.Option("--from", metavar="URL", help="The broker_url of today: redis://…")]
 To = Annotated[
     str | None,
@@ -55,40 +54,7 @@ def celery() -> None:
     """Run Celery workers on the configured store, and bring an app over from Redis."""
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def worker(context: typer.Context, application: App) -> None:
-    """Start `celery worker`, on the configured store if the app has no broker; arguments are passed on.
-
-    An app whose broker_url is set, also by CELERY_BROKER_URL, keeps it.
-
-    \b
-    Examples:
-      postroom celery worker --app shop --loglevel INFO
-      POSTROOM_URL=redis://localhost/0 postroom celery worker -A shop --pool threads -c 8
-    """
-    _need_celery()
-    from celery.bin.celery import celery as command
-
-    _give_broker(application)
-    command.main(args=["-A", application, "worker", *context.args], prog_name="celery")
-
-
-def _give_broker(application: str) -> None:
-    """Have an app without a broker use the configured store, in this process and its children."""
-    import os
-
-    from celery.app.utils import find_app
-
-    import postroom.celery  # noqa: F401  (makes postroom+…:// known to kombu)
-    from postroom.config import load
-    from postroom.errors import InvalidInput
-
-    try:
-        found = find_app(application)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"--app: there is no Celery app in {application!r} ({error})") from error
-    if not found.conf.broker_url:
-        os.environ["CELERY_BROKER_URL"] = f"postroom+{load().url.removeprefix('postroom+')}"
+celery_worker.register(app)
 
 
 @app.command()

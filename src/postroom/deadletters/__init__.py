@@ -8,11 +8,13 @@
 
 `letter` says what a dead letter is, `filter` and `finding` which ones are meant, `groups` and `incidents`
 what they have in common and what is known of it, `bulk`, `replay` and `canary` what is done with them,
-`transfer` how they are kept in files; `view` is the door to all of it.
+`transfer` how they are kept in files, `arrival` how a message that is gone becomes one; `view` is the door to
+all of it.
 """
 
 from __future__ import annotations
 
+from postroom.deadletters.arrival import keep
 from postroom.deadletters.bulk import Progress, Refusal, Result
 from postroom.deadletters.filter import Filter
 from postroom.deadletters.finding import Found
@@ -25,4 +27,5 @@ from postroom.deadletters.view import DeadLetters
 __all__ = [
     "Bucket", "Call", "Classification", "DeadLetter", "DeadLetters", "Filter", "Found", "GroupView",
     "Groups", "Imported", "Incident", "Progress", "Refusal", "Result", "Status", "call_of", "classify",
+    "keep",
 ]  # fmt: skip

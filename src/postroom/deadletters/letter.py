@@ -167,8 +167,7 @@ class DeadLetter:
     @property
     def retries(self) -> int:
         """How often it was tried again after the first time."""
-        told = self.call.retries
-        return max(0, self.entry.attempt - 1) if told is None else told
+        return max(0, self.entry.attempt - 1) + (self.call.retries or 0)
 
     @property
     def replayed_as(self) -> tuple[str, ...]:

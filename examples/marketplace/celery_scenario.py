@@ -1,0 +1,165 @@
+"""The scenario with Celery's workers: the same matrix, the same fates, and what becomes of the dead letters.
+
+`python -m examples.marketplace.celery_scenario [URL]`: PASS or FAIL.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from celery import Celery
+
+import postroom
+import postroom.celery
+from examples.marketplace import cases, outside
+from examples.marketplace.cases import Case
+from examples.marketplace.scenario import hurried, settled, until
+from examples.marketplace.workers import Workers, by_celery
+from postroom.config import Config, load
+from postroom.deadletters import DeadLetters, Filter
+from postroom.room import Room
+
+TASKS = {
+    "notifications_email": "send_email",
+    "chat_events": "on_chat_event",
+    "heavy_settlements": "settle_escrow",
+    "heavy_payouts": "pay_out",
+    "media_processing": "make_thumbnail",
+    "beat": "on_tick",
+}
+#: How each kind of poison has to end.
+CLASSES = {
+    "poison": "exception",
+    "rejected": "rejected",
+    "stranger": "undecodable",
+    "late": "expired",
+    "killer": "crash-loop",
+}
+#: By task id.
+Sent = dict[str, Case]
+
+
+def task_name(case: Case) -> str:
+    return f"marketplace.{case.options.get('kind') or TASKS[case.queue]}"
+
+
+def send_all(app: Celery, played: list[Case]) -> Sent:
+    """Send them, and remember each by its task id. Where they go is the matrix's to know."""
+    sent: Sent = {}
+    for case in played:
+        expires = -1 if case.fate == "late" else None
+        # What nobody has a task for has no route either.
+        queue = case.queue if case.fate == "stranger" else None
+        result = app.send_task(task_name(case), [case.body], expires=expires, queue=queue)
+        sent[result.id] = case
+    return sent
+
+
+def everyday(config: Config, each: int) -> list[Case]:
+    """A day's work. What cannot be decoded has no task id to be known by: the transport's tests have that."""
+    day = [case for case in cases.everyday(config, each) if case.fate != "garbled"]
+    # A webhook waits as long as it says itself, which no matrix hurries: one retry is enough to see.
+    for case in day:
+        if case.options.get("kind") == "send_webhook" and case.fate == "flaky":
+            case.body["times"] = 1
+    return day + cases.late()
+
+
+def nobody_looks(room: Room, workers: Workers) -> list[str]:
+    return []
+
+
+def play(
+    url: str,
+    folder: Path,
+    *,
+    each: int = 6,
+    say: Callable[[str], None] = print,
+    look: Callable[[Room, Workers], list[str]] = nobody_looks,
+) -> list[str]:
+    """Play it in this store, with the notes in this folder; everything that is not as it has to be.
+
+    Somebody may `look` before anything is replayed, and find something wrong.
+    """
+    file, notes = hurried(folder), folder / "notes"
+    config = load(file, url=url)
+    sender = Celery("sender", broker=f"postroom+{url}", set_as_current=False)
+    postroom.celery.setup(sender, config)
+    with (
+        postroom.open(config=config) as room,
+        Workers(config.roles, url, file, notes, by_celery) as workers,
+    ):
+        sent = send_all(sender, everyday(config, each))
+        say(f"sent {len(sent)} tasks")
+        until(lambda: settled(room, workers), "the day's work is done", workers)
+        sent |= send_all(sender, cases.killing(bystanders=20))
+        until(lambda: settled(room, workers), "everybody survives the killer", workers)
+        wrong = [*_judge(room, sent, notes), *look(room, workers)]
+        for name in ("dlq_fast", "dlq_heavy"):
+            say(f"{name}: {len(DeadLetters(room, name).find().letters)} dead letters")
+        wrong += _repair(room, workers, sent, notes, say)
+        wrong += [f"a worker ended with {code}" for code in workers.stop() if code]
+    postroom.celery.close_offices()
+    return wrong
+
+
+def _done(notes: Path) -> set[str]:
+    return {line["id"] for line in outside.read_notes(notes) if line["what"] == "done"}
+
+
+def _judge(room: Room, sent: Sent, notes: Path) -> Iterator[str]:
+    """Every poison task is dead, in its queue and of the right class; all else is done, and not dead."""
+    done = _done(notes)
+    dead = {letter.call.task_id: letter for letter in DeadLetters(room).find(limit=1_000).letters}
+    for id, case in sent.items():
+        if not case.is_poison and (id in dead or id not in done):
+            yield f"{case.fate} task {id} of {case.queue} is {'dead' if id in dead else 'not done'}"
+        elif case.is_poison and id not in dead:
+            yield f"{case.fate} task {id} of {case.queue} is not dead"
+    for id, letter in dead.items():
+        case = sent[id]
+        found = (letter.queue, letter.call.task_name, str(letter.classification), letter.retries)
+        wanted = (case.queue, task_name(case), CLASSES.get(case.fate), _retries(room, case))
+        if case.is_poison and found != wanted:
+            yield f"{case.fate} task {id} is {found}, not {wanted}: {letter.failure.summary}"
+
+
+def _retries(room: Room, case: Case) -> int:
+    """How often it has to have been tried again. A webhook says itself what is worth another try."""
+    if case.fate not in ("poison", "killer") or case.options.get("kind") == "send_webhook":
+        return 0
+    return room.queue(case.queue).policy.max_attempts - 1
+
+
+def _repair(
+    room: Room, workers: Workers, sent: Sent, notes: Path, say: Callable[[str], None]
+) -> Iterator[str]:
+    """A canary before the bug is fixed stops everything; after it, all poison is done."""
+    letters, poison = DeadLetters(room), Filter(error="has no customer")
+    early = letters.replay(poison, canary=True, canary_timeout="60s")
+    if early.done != 1 or "died again" not in early.stopped:
+        yield f"the canary before the fix: {early}"
+    notes.with_name("fixed").touch()
+    result = letters.replay(poison, canary=True, canary_timeout="60s")
+    say(f"replayed {result.done} after the fix, one first")
+    until(lambda: settled(room, workers), "what was replayed is done", workers)
+    ids = {id for id, case in sent.items() if case.fate == "poison"}
+    if result.stopped or not ids <= _done(notes):
+        yield f"replayed {result}, not done: {ids - _done(notes)}"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="marketplace-") as folder:
+        url = sys.argv[1] if len(sys.argv) > 1 else f"sqlite:///{folder}/marketplace.db"
+        wrong = play(url, Path(folder))
+    for line in wrong:
+        print("wrong:", line)
+    print("FAIL" if wrong else "PASS: every poison task was a dead letter, and is done after the fix")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""`postroom celery worker`: Celery's own worker, with exactly the settings of a role."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from postroom.cli.options import File, Url, role_names
+
+if TYPE_CHECKING:
+    from postroom.config import Config
+
+App = Annotated[
+    str, typer.Option("--app", "-A", metavar="MODULE[:VARIABLE]", help="Where the Celery app is.")
+]
+RoleName = Annotated[
+    str | None, typer.Option("--role", "-r", metavar="NAME", help="The role.", autocompletion=role_names)
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(worker)
+
+
+def worker(
+    context: typer.Context, application: App, role: RoleName = None, config: File = None, url: Url = None
+) -> None:
+    """Start `celery worker` with exactly the settings of a role; further arguments are passed on.
+
+    Its queues, the size of its pool, its prefetch, the order of its queues and how long a stop waits
+    are the role's; what its tasks do is what postroom.celery.setup made of the matrix. An app that has
+    not called it is set up here. An app without a broker works on the configured store.
+
+    \b
+    Examples:
+      postroom celery worker --role heavy --app shop.tasks:app
+      postroom celery worker --role fast --app shop --pool threads --loglevel INFO
+      postroom config show --role heavy         what it will do
+    """
+    _need_celery()
+    from celery.bin.celery import celery as command
+
+    # By the environment: the app reads it too, here and in the children of its pool.
+    os.environ |= {
+        name: value for name, value in (("POSTROOM_CONFIG", config), ("POSTROOM_URL", url)) if value
+    }
+    found = _find(application)
+    loaded = _matrix(found)
+    given: list[str] = []
+    if role is not None:
+        from postroom.celery import staffing
+
+        given = staffing.prepare(found, loaded.role(role))
+    command.main(args=["-A", application, "worker", *given, *context.args], prog_name="celery")
+
+
+def _find(application: str) -> Any:
+    from celery.app.utils import find_app
+
+    from postroom.errors import InvalidInput
+
+    try:
+        return find_app(application)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"--app: there is no Celery app in {application!r} ({error})") from error
+
+
+def _matrix(app: Any) -> Config:
+    """The matrix of an app, which is applied to it if it was not."""
+    import postroom.celery
+
+    config: Config = getattr(app, "postroom", None) or postroom.celery.setup(app)
+    return config
+
+
+def _need_celery() -> None:
+    from postroom.errors import MissingExtra
+
+    try:
+        import celery  # noqa: F401  (only whether it is there)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"pip install 'postroom[celery]' ({error})") from error

@@ -1,0 +1,226 @@
+"""The queue matrix and Celery: real workers retry, give up and hold back as postroom.toml says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import postroom
+from postroom.deadletters import DeadLetter, DeadLetters
+from postroom.room import Room
+from tests.celery import workers
+from tests.celery.workers import Shop
+
+pytestmark = pytest.mark.timeout(240)
+
+MATRIX = """
+[queues.work]
+tasks = ["work.*"]
+visibility_timeout = "1m"
+retries = 2
+backoff = "2^n * 20ms"
+dead_letter = "dlq_work"
+
+[queues.brief]
+tasks = ["brief.*"]
+visibility_timeout = "3s"
+retries = 1
+backoff = "20ms"
+
+[queues.few]
+tasks = ["few.*"]
+concurrency = 2
+
+[roles.both]
+queues = ["work", "few"]
+concurrency = 6
+prefetch = 0
+
+[roles.holding]
+queues = ["few"]
+concurrency = 2
+prefetch = 3
+stop_timeout = "1s"
+
+[roles.unfair]
+queues = ["work"]
+order = "weighted"
+"""
+Opener = Callable[..., Shop]
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        return f"postroom+{request.getfixturevalue('redis_server').url()}"
+    return f"postroom+sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setattr(workers, "APP", "tests.celery.matrix_app")
+    (tmp_path / "postroom.toml").write_text(MATRIX, encoding="utf-8")
+    with Shop(broker, tmp_path) as opened:
+        opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
+        yield opened
+
+
+@pytest.fixture
+def room(broker: str) -> Iterator[Room]:
+    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
+        yield opened
+
+
+WORKER = ("--queues", "work,brief,few", "--pool", "prefork", "--concurrency", "2")
+
+
+def dead(shop: Shop, room: Room, count: int = 1) -> list[DeadLetter]:
+    letters = DeadLetters(room)
+
+    def found() -> list[DeadLetter]:
+        there = letters.find().letters if room.queues() else []
+        return there if len(there) >= count else []
+
+    return list(shop.until(found, f"{count} dead letters"))
+
+
+def tries(shop: Shop, label: str) -> list[int]:
+    return [line["retries"] for line in shop.lines("try", label)]
+
+
+# ---- retries ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_task_that_says_nothing_is_retried_by_its_queue_and_then_dead(
+    shop: Shop, room: Room, pool: str
+) -> None:
+    shop.worker("--queues", "work", "--pool", pool, "--concurrency", "2")
+    id = shop.python("print(fail.delay('a').id)")
+    (letter,) = dead(shop, room)
+    assert tries(shop, "a") == [0, 1, 2]
+    shown = letter.as_dict()
+    assert (shown["task_id"], shown["task_name"], shown["queue"]) == (id, "work.fail", "work")
+    assert (shown["args"], shown["kwargs"], shown["retries"]) == (["a"], {}, 2)
+    assert shown["exception"] == "ValueError: order a has no customer"
+    assert "raise ValueError" in shown["traceback"]
+    assert (shown["classification"], len(shown["attempts"])) == ("exception", 3)
+    assert all("no customer" in attempt["error"] for attempt in shown["attempts"])
+    assert [each.id for each in DeadLetters(room, "dlq_work").find().letters] == [letter.id]
+
+
+def test_what_recovers_in_time_is_done_and_never_dead(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    assert shop.python("print(fail.delay('a', 2).get(timeout=50))") == "a"
+    shop.until(lambda: room.engine.stats("work").processing == 0)
+    stats = room.engine.stats("work")
+    assert (stats.dead, stats.depth, stats.counters["put"]) == (0, 0, 1)
+
+
+def test_a_task_that_asks_for_its_retries_gets_those_of_its_queue(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    shop.python("asks.delay('a')")
+    (letter,) = dead(shop, room)
+    assert (tries(shop, "a"), letter.retries) == ([0, 1, 2], 2)
+    assert letter.failure.summary == "KeyError: 'a'"
+
+
+def test_more_retries_than_the_queue_allows_are_made_if_the_task_says_so(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    shop.python("stubborn.delay('a')")
+    (letter,) = dead(shop, room)
+    assert (tries(shop, "a"), letter.retries) == ([0, 1, 2, 3, 4], 4)
+    assert room.engine.stats("work").depth == 0
+
+
+# ---- every way to give up --------------------------------------------------------------------------
+
+
+def test_an_early_acked_task_that_fails_for_good_is_a_dead_letter_too(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    id = shop.python("print(early.delay('a', amount=3).id)")
+    (letter,) = dead(shop, room)
+    assert (tries(shop, "a"), letter.retries) == ([0, 1, 2], 2)
+    assert (letter.call.task_id, letter.call.args, letter.call.kwargs) == (id, ["a"], {"amount": 3})
+    assert letter.failure.summary == "OSError: the printer is on fire"
+    assert "raise OSError" in letter.failure.traceback
+
+
+def test_what_is_rejected_unknown_or_expired_is_dead_at_once(shop: Shop, room: Room) -> None:
+    code = """
+refuse.delay("a")
+app.send_task("work.nobody_knows", ["b"])
+fail.apply_async(["c"], expires=-1)
+"""
+    shop.python(code)
+    shop.worker(*WORKER)
+    letters = {letter.call.task_name: letter for letter in dead(shop, room, 3)}
+    assert {name: str(letter.classification) for name, letter in letters.items()} == {
+        "work.refuse": "rejected", "work.nobody_knows": "undecodable", "work.fail": "expired",
+    }  # fmt: skip
+    assert letters["work.refuse"].failure.summary == "Reject: no template"
+    assert len(shop.lines("try")) == 1
+
+
+def test_a_task_that_kills_its_process_is_a_crash_loop_and_takes_nobody_along(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    shop.python("die.delay('killer'); [fail.delay(f'b{n}', 0) for n in range(10)]")
+    (letter,) = dead(shop, room)
+    assert len(shop.lines("try", "killer")) == 3
+    assert (str(letter.classification), letter.failure.type) == ("crash-loop", "WorkerLostError")
+    shop.until(lambda: len(shop.lines("done")) == 10)
+
+
+def test_a_task_that_takes_too_long_is_stopped_before_another_begins_it(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    shop.python("sleep.delay('a', 60)")
+    (letter,) = dead(shop, room)
+    assert len(shop.lines("try", "a")) == 2, (letter.failure, letter.attempts)
+    assert str(letter.classification) == "timeout", (letter.failure, letter.attempts, shop.workers[0].log())
+    assert letter.failure.type in ("TimeLimitExceeded", "AckTimeout")
+
+
+# ---- how much at once ------------------------------------------------------------------------------
+
+
+def test_a_queue_has_no_more_of_a_worker_than_its_concurrency(shop: Shop, room: Room, tmp_path: Path) -> None:
+    worker = shop.worker("--queues", "work,few", "--pool", "threads", "--concurrency", "6")
+    gate = tmp_path / "gate"
+    shop.python(f"[hold.delay(str(n), {str(gate)!r}) for n in range(6)]; fail.delay('beside', 0)")
+    shop.until(lambda: shop.lines("done", "beside"))
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    assert room.engine.stats("few").processing == 2
+    assert room.engine.stats("few").ready == 4
+    gate.touch()
+    shop.until(lambda: len(shop.lines("end")) == 6)
+    assert worker.stop() == 0
+
+
+# ---- commands --------------------------------------------------------------------------------------
+
+
+def answers(shop: Shop, *command: str) -> dict[str, Any]:
+    found = json.loads(shop.celery(*command, "--json", "--timeout", "30"))
+    each = found if isinstance(found, list) else [found]
+    return {worker: said for one in each for worker, said in one.items()}
+
+
+def test_celery_shows_dead_letters_and_retries_them(shop: Shop, room: Room) -> None:
+    worker = shop.worker(*WORKER)
+    me = ["--destination", f"{worker.name}@shop"]
+    id = shop.python("print(fail.delay('a', 3).id)")
+    (letter,) = dead(shop, room)
+    (shown,) = answers(shop, "inspect", *me, "dead", "dlq_work").values()
+    assert shown["letters"] == [letter.as_dict()]
+    assert [group["count"] for group in shown["groups"]] == [1]
+    (said,) = answers(shop, "control", *me, "retry", id).values()
+    assert said["ok"].startswith(f"replayed {id} as ")
+    shop.until(lambda: len(shop.lines("try", "a")) == 6)
+    again = dead(shop, room, 2)
+    assert {each.call.task_id for each in again} == {id}
+    (said,) = answers(shop, "control", *me, "retry", "nobody").values()
+    assert "no dead letter nobody" in said["error"]
