@@ -192,7 +192,7 @@ class Intake:
             self._bells.arm(queue)
         else:
             span = min(claimed.next_wake, office.options.polling_interval) / 1_000
-            self._ask_at[queue] = time.monotonic() + max(span, _LEAST_WAIT)
+            self._ask_at[queue] = time.monotonic() + (span or _LEAST_WAIT)
         return bool(tagged)
 
     # --- handing on -------------------------------------------------------------------------
