@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    celery,
     claim,
     cost,
     delay,
@@ -53,6 +54,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "peers": peers.cases,
     "cost": cost.cases,
     "rivals": rivals.cases,
+    "celery": celery.cases,
     "pressure": pressure.cases,
     "reclaim": reclaim.cases,
     "purge": purge.cases,
@@ -84,6 +86,8 @@ groups:
   peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
   cost     what a message costs the server: processor time over its life, memory while it waits (redis)
   rivals   a drain of no-ops and puts one by one beside dramatiq, huey, taskiq and streaq (redis)
+  celery   Celery on Postroom beside Celery on kombu's Redis transport and on none: drains in three
+           pools, round trips, publishing, memory, countdowns, the first task (redis)
   pressure delayed messages while a worker drains a backlog at full speed (redis)
   reclaim  how soon the messages of a dead consumer are taken back, idle and beside 1 M others (redis)
   purge    how long the server is held up by a purge of 1 M (redis)

@@ -22,7 +22,7 @@ _LEAD = 0.5
 def cases(stage: Stage) -> list[Case]:
     if stage.engine != "redis":
         return []
-    delayed, backlog = stage.size(100_000, 5_000), stage.size(150_000, 30_000)
+    delayed, backlog = stage.size(100_000, 5_000), stage.size(250_000, 100_000)
     count, spread = stage.size(1_000, 100), 2.0 if not stage.quick else 0.3
     name = "delay lateness under full load"
     figures = (

@@ -61,11 +61,11 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _suffix(unit: str) -> str:
-    return f" {unit}" if unit in ("ms", "µs", "×", "bytes") else unit
+    return f" {unit}" if unit in ("ms", "µs", "×", "bytes", "MB") else unit
 
 
 def _number(value: float, unit: str) -> str:
-    return f"{value:,.2f}" if unit in ("ms", "×") else f"{value:,.0f}"
+    return f"{value:,.2f}" if unit in ("ms", "×", "MB") else f"{value:,.0f}"
 
 
 def machine() -> dict[str, Any]:

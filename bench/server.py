@@ -21,11 +21,11 @@ _SETTINGS = ("--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--slowl
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[int]:
-    """The port on which it listens."""
+def redis_server(folder: Path, port: int = 0) -> Iterator[int]:
+    """The port on which it listens: a free one, unless it is given."""
     program = shutil.which("redis-server", path=_PATH)
     assert program, "redis-server is missing: run tools/setup"
-    port = _free_port()
+    port = port or _free_port()
     command = [*_DIES_WITH_US, program, "--port", str(port), *_SETTINGS]
     with (
         (folder / "server.log").open("wb") as log,
@@ -81,6 +81,10 @@ class Books:
     def has_freed(self) -> bool:
         """Whether nothing is left of what it frees in the background."""
         return int(self._client.info("memory")["lazyfree_pending_objects"]) == 0
+
+    def round_trips(self) -> int:
+        """How often a client sent something: a pipeline is one, and so is a script with all it does."""
+        return int(self._client.info("stats")["total_reads_processed"])
 
     def slowest(self) -> float:
         """The longest command since `forget_slow` (milliseconds); 0 if none took a millisecond."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -81,6 +82,16 @@ def test_others_are_measured_on_the_same_redis_if_they_are_installed(tmp_path: P
     assert all(f"| drain of no-ops: {name} " in run.stdout for name in others)
     assert ("÷ the fastest of the others" in run.stdout) == bool(others)
     assert ("Not measured, because not installed" in run.stdout) == (len(others) < len(SYSTEMS) - 1)
+
+
+@pytest.mark.parametrize("part", ["drain", "publish", "delay", "first"])
+def test_celery_is_measured_beside_its_stock_transport(part: str, tmp_path: Path) -> None:
+    module = importlib.import_module(f"bench.celery.{part}")
+    for case in module.cases(Stage("redis", tmp_path, quick=True))[-2:]:  # of the pools, the last will do
+        values = case.trial()
+        assert len(values) == len(case.figures)
+        assert all(value > 0 for value in values) or "growth" in case.figures[0].name
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_takes_the_server_along(tmp_path: Path) -> None:

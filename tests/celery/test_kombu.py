@@ -481,6 +481,18 @@ def test_a_prefetch_is_claimed_in_one_turn_and_acks_ride_along(
     assert engine.stats("jobs").counters["acked"] == 64
 
 
+def test_a_queue_without_room_keeps_no_event_loop_awake(connection: Any) -> None:
+    send(connection, "full", 1)
+    full, other = Inbox(connection, Queue("full"), prefetch=1), Inbox(connection, Queue("other"))
+    full.take(1)
+    began = time.monotonic()
+    with pytest.raises(socket.timeout):  # long enough to hear that the other queue has nothing
+        connection.drain_events(timeout=0.2)
+    assert other.messages == []
+    # The second channel has room, but not for the first queue, which would like to be asked at once.
+    assert connection.transport.intake._wake_at() > began
+
+
 # ---- one process, forks, brokers ------------------------------------------------------------------
 
 

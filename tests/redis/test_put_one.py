@@ -1,4 +1,4 @@
-"""The short way of a single plain put keeps exactly what the long way keeps, also for whatever is rare."""
+"""The short way of a single put keeps exactly what the long way keeps, also for whatever is rare."""
 
 from __future__ import annotations
 
@@ -82,16 +82,18 @@ def both(server: servers.Server) -> Iterator[Both]:
         engine.close()
 
 
-def test_it_is_taken_by_a_plain_message_and_no_other(both: Both, server: servers.Server) -> None:
+def test_it_is_taken_by_what_is_due_now_and_never_expires(both: Both, server: servers.Server) -> None:
     both.declare(Policy())
     both.put()
     server.ask("CONFIG", "RESETSTAT")
     both.put()
+    both.put(kind="mail", correlation_id="task-1", headers={"a": "b"}, content_type="text/plain", priority=7)
+    both.put(ack_timeout=1_000, max_attempts=3, remember=5_000)
     # The short way asks with HSETNX, and nothing else does.
-    assert b"cmdstat_hsetnx:calls=1," in server.ask("INFO", "commandstats")
-    both.put(kind="mail")
-    both.put(delay=1_000)
-    assert b"cmdstat_hsetnx:calls=1," in server.ask("INFO", "commandstats")
+    assert b"cmdstat_hsetnx:calls=3," in server.ask("INFO", "commandstats")
+    for rare in ({"delay": 1_000}, {"due": 1}, {"ttl": 1_000}, {"unique_key": "one"}):
+        both.put(**rare)
+    assert b"cmdstat_hsetnx:calls=3," in server.ask("INFO", "commandstats")
 
 
 def test_order_size_and_count(both: Both) -> None:

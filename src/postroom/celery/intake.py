@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -192,7 +193,7 @@ class Intake:
             self._bells.arm(queue)
         else:
             span = min(claimed.next_wake, office.options.polling_interval) / 1_000
-            self._ask_at[queue] = time.monotonic() + max(span, _LEAST_WAIT)
+            self._ask_at[queue] = time.monotonic() + (span or _LEAST_WAIT)
         return bool(tagged)
 
     # --- handing on -------------------------------------------------------------------------
@@ -277,16 +278,19 @@ class Intake:
         wakes = [time.monotonic() + self._office.options.polling_interval / 1_000]
         if self._away_until > time.monotonic():
             return self._away_until
-        if self._has_room():
-            wakes += (at for queue, at in self._ask_at.items() if self._office.space(queue))
+        wakes += self._queue_wakes()
         if self._postponed is not None:
             wakes.append(self._postponed)
         if (due := self._office.waits) is not None:
             wakes.append(due)
         return min(wakes)
 
-    def _has_room(self) -> bool:
-        return any(channel.qos.space(looping=True) for channel in self._rotations if not channel.closed)
+    def _queue_wakes(self) -> Iterator[float]:
+        """When to ask the queues that there is room for: one without must not keep the loop awake."""
+        for channel, rotation in self._rotations.items():
+            if not channel.closed and channel.qos.space(looping=True):
+                roomy = (queue for queue in rotation.queues if self._office.space(queue))
+                yield from (self._ask_at[queue] for queue in roomy if queue in self._ask_at)
 
     def _rebuild(self) -> None:
         """Listen for what is consumed now."""

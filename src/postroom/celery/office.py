@@ -16,7 +16,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterable, Sequence, Set
 
 import postroom
@@ -32,6 +31,7 @@ from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH
 from postroom.model import Claimed, Failure, NewMessage, Outcome, Settlement, Verb
 from postroom.policy import Policy
+from postroom.recent import RecentSettles
 from postroom.room import Room
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,6 @@ MOST_WAITING = 32
 PATIENCE = 0.02
 #: A rejected message comes back after this long (ms): a task that rejects itself must not spin.
 REJECT_DELAY = 1_000
-#: Settles are repeated for so long after a store came back: it may have lost its last writes (seconds).
-_REPEAT = 2.0
 #: So many queues are remembered as declared; reply queues come and go.
 _MOST_DECLARED = 1_000
 #: A name to ask the store about, to see whether it answers.
@@ -78,7 +76,7 @@ class Office:
         self._pending: dict[str, list[Pending]] = {}
         self._oldest = 0.0
         self._urgent = False
-        self._recent: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
+        self._recent = RecentSettles()
         self._declared: set[str] = set()
         self._keeper: Keeper | None = None
         self._closed = False
@@ -227,7 +225,7 @@ class Office:
     def _note(self, pending: list[Pending], outcomes: list[Outcome]) -> None:
         now = time.monotonic()
         for (delivery, settlement), outcome in zip(pending, outcomes, strict=True):
-            self._recent.append((now, settlement))
+            self._recent.note(settlement, now)
             if not delivery.note_settled(settlement.verb, outcome):
                 log.warning(
                     "settled too late: %r is %s",
@@ -271,16 +269,7 @@ class Office:
     def came_back(self) -> None:
         """The store was away: renew what is held, and repeat the last settles, which it may have lost."""
         self.renew()
-        if self._recent:
-            since = self._recent[-1][0] - _REPEAT
-            by_queue: dict[str, list[Settlement]] = {}
-            for at, settlement in list(self._recent):
-                if at >= since:
-                    by_queue.setdefault(settlement.receipt.queue, []).append(settlement)
-            for queue, again in by_queue.items():
-                for first in range(0, len(again), MAX_BATCH):
-                    self.room.engine.settle(queue, again[first : first + MAX_BATCH])
-            self._recent.clear()
+        self._recent.repeat(self.room.engine)
         self.returns += 1
 
     # --- ending -----------------------------------------------------------------------------

@@ -26,7 +26,15 @@ from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.inspection import inspect, server_time
 from postroom.engines.redis.names import Names
-from postroom.engines.redis.packing import SHOWN, entry_of, is_plain, policy_parts, raw_id, utf8
+from postroom.engines.redis.packing import (
+    SHOWN,
+    draft,
+    entry_of,
+    is_straightforward,
+    policy_parts,
+    raw_id,
+    utf8,
+)
 from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.registry import Registry
 from postroom.engines.redis.topics import Topics
@@ -174,10 +182,9 @@ class RedisEngine(Engine):
 
     def _put_one(self, queue: str, message: NewMessage) -> Accepted | None:
         """Put it the short way, which is there for what most messages are; None: nothing was done."""
-        if self._replicated or message.failure or not is_plain(message):
+        if self._replicated or not is_straightforward(message):
             return None
-        args = bytes.fromhex(message.id), message.priority, message.body
-        reply = self._step(scripts.PUT_ONE, queue, *args, keys=self._names.put_one(queue))
+        reply = self._step(scripts.PUT_ONE, queue, *draft(message), keys=self._names.put_one(queue))
         return Accepted([Put(message.id)], reply[1]) if reply else None
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:

@@ -63,6 +63,16 @@ def is_plain(message: NewMessage) -> bool:
     )  # fmt: skip
 
 
+def is_straightforward(message: NewMessage) -> bool:
+    """Whether it is due now, never expires, has no unique_key and is no dead letter."""
+    return (
+        not (message.delay or message.unique_key or message.failure)
+        and message.due is None
+        and message.ttl is None
+        and message.expires is None
+    )
+
+
 def draft(message: NewMessage) -> tuple[bytes, bytes, bytes]:
     """A new message for the script `put`: its id, what its head will say, and what comes behind that."""
     id = bytes.fromhex(message.id)

@@ -1,11 +1,11 @@
--- put_one: keep one plain message, that is due now and has nothing but a priority and a body.
+-- put_one: keep one message that is due now, never expires and has no unique_key.
 --
 -- What most producers do all day, so it is one straight line: no function is made, and no key is named
 -- that is not needed. Whatever is not as it mostly is, is left to `put`, before anything is written.
 --
 -- KEYS [1] meta, [2] ready, [3] suspects, [4] due, [5] body, [6] known, [7] wake
--- ARGV [1] the time or '', [2] waiters of the caller's own process (see books.lua), [3] id, [4] priority,
---      [5] body
+-- ARGV [1] the time or '', [2] waiters of the caller's own process (see books.lua), [3] id, [4] draft,
+--      [5] rest (see put.lua)
 -- Returns rings and depth; false when it takes `put`
 
 local call, floor = redis.call, math.floor
@@ -28,8 +28,10 @@ local depth = call('ZCARD', KEYS[2]) + call('ZCARD', KEYS[3]) + call('ZCARD', KE
 if (policy.capacity and depth > policy.capacity) or call('ZSCORE', KEYS[6], id) then
   return false
 end
-local priority, seq = tonumber(ARGV[4]), (now - EPOCH) * TICKS
-local value = struct.pack('>BBBHI8', FORMAT, 0, priority, FIXED, now) .. ARGV[5]
+local draft, seq = ARGV[4], (now - EPOCH) * TICKS
+local flags, priority = string.byte(draft, 1, 2)
+local value = struct.pack('>BBBHI8', FORMAT, flags, priority, FIXED + #draft - 3, now)
+  .. string.sub(draft, 4) .. ARGV[5]
 if call('HSETNX', KEYS[5], id, value) == 0 then
   return false
 end
