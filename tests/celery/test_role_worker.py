@@ -92,3 +92,10 @@ def test_what_makes_no_sense_is_one_line(shop: Shop, arguments: list[str], compl
     assert ran.returncode in (1, 2)
     assert complaint in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_it_can_log_json(shop: Shop) -> None:
+    worker = start(shop, "both", "--pool", "solo", "--json")
+    assert worker.stop() == 0
+    lines = [json.loads(line) for line in worker.log().splitlines() if line.startswith("{")]
+    assert any(line["message"].endswith(" ready.") for line in lines)

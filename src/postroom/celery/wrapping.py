@@ -90,7 +90,7 @@ def _identity(properties: Payload, headers: Payload) -> tuple[str, int | None]:
     parent = _running(headers["id"]) if retries else None
     if parent is None:
         return publish_id(properties), None
-    text = f"{headers['id']}:{retries}:{parent}"
+    text = f"{headers['id']}:retry:{parent}"  # not the number: it may count attempts of the parent
     digest = hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
     properties[PUBLISH_ID] = digest[:32]
     return digest[:32], _REMEMBER_RETRY

@@ -18,6 +18,7 @@ App = Annotated[
 RoleName = Annotated[
     str | None, typer.Option("--role", "-r", metavar="NAME", help="The role.", autocompletion=role_names)
 ]
+JsonLog = Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +26,12 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    context: typer.Context, application: App, role: RoleName = None, config: File = None, url: Url = None
+    context: typer.Context,
+    application: App,
+    role: RoleName = None,
+    config: File = None,
+    url: Url = None,
+    json: JsonLog = False,
 ) -> None:
     """Start `celery worker` with exactly the settings of a role; further arguments are passed on.
 
@@ -48,6 +54,8 @@ def worker(
     }
     found = _find(application)
     loaded = _matrix(found)
+    if json:
+        _log_json()
     given: list[str] = []
     if role is not None:
         from postroom.celery import staffing
@@ -65,6 +73,15 @@ def _find(application: str) -> Any:
         return find_app(application)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"--app: there is no Celery app in {application!r} ({error})") from error
+
+
+def _log_json() -> None:
+    from celery import signals
+
+    from postroom.cli import logs
+
+    # Who listens to this signal takes the place of Celery's own logging.
+    signals.setup_logging.connect(lambda **_: logs.begin(as_json=True), weak=False)
 
 
 def _matrix(app: Any) -> Config:
