@@ -20,7 +20,11 @@ from postroom.room import Room
 from tests.door.staging import room_on
 from tests.redis import servers
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    # Celery gives every app the tasks of all others, also those that other tests made.
+    pytest.mark.filterwarnings("ignore:Task name .* is already registered"),
+]
 
 CLI = (sys.executable, "-m", "postroom.cli")
 CELERY = (sys.executable, "-m", "celery", "-A", "examples.marketplace.tasks")

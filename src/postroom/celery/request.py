@@ -18,6 +18,7 @@ from celery.worker.request import Request as CelerysRequest
 
 from postroom import deadletters
 from postroom.celery.retrying import LEFT, QUEUE, Again, policy_for
+from postroom.celery.wrapping import ATTEMPTS
 from postroom.delivery import Delivery
 from postroom.errors import PostroomError
 from postroom.model import Failure, Verb
@@ -52,7 +53,7 @@ class Request(CelerysRequest):
         policy = self._policy()
         told = self._request_dict
         told["retries"] = (told.get("retries") or 0) + delivery.attempt
-        told[QUEUE] = delivery.queue
+        told[QUEUE], told[ATTEMPTS] = delivery.queue, delivery.attempt
         if policy is None:
             return
         most = delivery.message.max_attempts or policy.max_attempts

@@ -27,6 +27,8 @@ Payload = dict[str, Any]
 _PLAIN, _RICH = "k", "K"
 #: The name of a publish, set once: kombu repeats a publish with the same properties.
 PUBLISH_ID = "postroom_id"
+#: What our requests tell a task: the earlier attempts that they count as retries.
+ATTEMPTS = "postroom_attempts"
 #: A retry is known for this long after its message is gone (ms).
 _REMEMBER_RETRY = 24 * 3_600_000
 _JSON, _UTF8 = "application/json", "utf-8"
@@ -86,18 +88,22 @@ def publish_id(properties: Payload) -> str:
 
 def _identity(properties: Payload, headers: Payload) -> tuple[str, int | None]:
     """A retry published from inside its own task has one name, however often that task runs."""
-    retries = headers.get("retries")
+    retries = headers.get("retries") or 0
     parent = _running(headers["id"]) if retries else None
     if parent is None:
         return publish_id(properties), None
-    text = f"{headers['id']}:retry:{parent}"  # not the number: it may count attempts of the parent
+    id, attempts = parent
+    text = f"{headers['id']}:{retries - attempts}:{id}"
     digest = hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
     properties[PUBLISH_ID] = digest[:32]
     return digest[:32], _REMEMBER_RETRY
 
 
-def _running(task_id: str) -> str | None:
-    """The message this thread works on, if it is that task; a redelivered one is the same message."""
+def _running(task_id: str) -> tuple[str, int] | None:
+    """The message this thread works on, if it is that task; a redelivered one is the same message.
+
+    And how many attempts on it the task counts as retries: a name must not change with them.
+    """
     from celery._state import get_current_task
 
     task = get_current_task()
@@ -106,7 +112,7 @@ def _running(task_id: str) -> str | None:
         return None
     properties = getattr(request, "properties", None) or {}
     tag = properties.get("delivery_tag") or ""
-    return str(tag).partition(":")[0]
+    return str(tag).partition(":")[0], getattr(request, ATTEMPTS, 0)
 
 
 def _bytes(body: Any) -> bytes:
