@@ -174,7 +174,7 @@ def test_a_retry_is_one_message_however_often_its_task_runs(connection: Any) -> 
     """A task that ran twice publishes its retry twice; another message of the same task id is another."""
     app = Celery(set_as_current=False)
 
-    @app.task(name="shop.flaky")
+    @app.task(name="shop.flaky", shared=False)  # another test's app must not have it
     def flaky() -> None: ...
 
     def retry(task_id: str, message: str, retries: int) -> None:

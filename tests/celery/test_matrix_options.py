@@ -15,9 +15,6 @@ from postroom.celery.retrying import Again, Retries, policy_for, queue_of
 from postroom.config import Config, load
 from postroom.errors import ConfigError
 
-#: Celery gives every app the tasks of all others, also those that other tests made.
-pytestmark = pytest.mark.filterwarnings("ignore:Task name .* is already registered")
-
 MATRIX = """
 url = "sqlite:///matrix.db"
 
