@@ -52,8 +52,8 @@ def test_every_command_teaches_by_examples(name: str) -> None:
     assert name in text.partition("Examples:")[2]
 
 
-#: What they print is a story, JSON anyway, and Celery's.
-OF_THEIR_OWN = {"postroom demo", "postroom dead export", "postroom celery worker"}
+#: What they print is a story, and JSON anyway.
+OF_THEIR_OWN = {"postroom demo", "postroom dead export"}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in OF_THEIR_OWN])
