@@ -56,7 +56,7 @@ def first_task(shop: Shop) -> str:
 
 def idle(shop: Shop, server: servers.Server, seconds: float = 20.0) -> str:
     worker = shop.worker(*pool("threads"))
-    time.sleep(3)
+    time.sleep(3)  # what a start costs is over; a figure, not a test
     server.ask("CONFIG", "RESETSTAT")
     time.sleep(seconds)
     told = server.ask("INFO", "commandstats").decode()

@@ -157,7 +157,7 @@ def test_who_waits_costs_the_server_less_than_a_command_a_second(make: Maker, se
     listening(server, "blpop", 3)
     listening(server, "xread", 3)
     server.ask("CONFIG", "RESETSTAT")
-    time.sleep(1.0)
+    time.sleep(1.0)  # a rate needs a span
     assert commands(server) < len(waiters)
 
 
