@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -479,6 +480,33 @@ def test_a_prefetch_is_claimed_in_one_turn_and_acks_ride_along(
     assert turns[0] == (0, 16)
     assert len(turns) < 32
     assert engine.stats("jobs").counters["acked"] == 64
+
+
+def test_a_flush_waits_for_what_another_thread_is_sending(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(connection, "jobs", 1)
+    inbox = Inbox(connection, Queue("jobs"))
+    (message,) = inbox.take(1)
+    engine = office(connection).room.engine
+    real, sending, arrives = engine.turn, threading.Event(), threading.Event()
+
+    def slow(*turn: Any) -> Any:
+        sending.set()
+        assert arrives.wait(PATIENCE)
+        return real(*turn)
+
+    monkeypatch.setattr(engine, "turn", slow)
+    message.ack()
+    assert sending.wait(PATIENCE)  # the office's own thread, by its timer
+    flushing = threading.Thread(target=office(connection).flush)
+    flushing.start()
+    flushing.join(0.2)
+    assert flushing.is_alive()
+    arrives.set()
+    flushing.join(PATIENCE)
+    assert not flushing.is_alive()
+    assert engine.stats("jobs").counters["acked"] == 1
 
 
 def test_a_queue_without_room_keeps_no_event_loop_awake(connection: Any) -> None:

@@ -74,6 +74,9 @@ class Office:
         self.pid = os.getpid()
         self._lock = threading.Lock()
         self._pending: dict[str, list[Pending]] = {}
+        #: Turns that carry settlements and have not come back, and who waits for them to.
+        self._on_the_way = 0
+        self._came_through = threading.Condition(self._lock)
         self._oldest = 0.0
         self._urgent = False
         self._recent = RecentSettles()
@@ -152,6 +155,8 @@ class Office:
             if isinstance(error, EngineUnavailable):
                 self.upkeep.note_outage(error)
             raise
+        finally:
+            self._through(pending)
         self._note(pending, turned.settled)
         tagged = [(f"{delivery.id}:{delivery.receipt.token}", delivery) for delivery in deliveries]
         if tagged:
@@ -197,11 +202,18 @@ class Office:
         return 0.0 if self._urgent else self._oldest + PATIENCE
 
     def flush(self) -> None:
-        """Send everything that waits to be settled. Raises when the store is away; then it is kept."""
+        """Send everything that waits to be settled. Raises when the store is away; then it is kept.
+
+        What another thread is just sending has arrived as well when this returns.
+        """
         self._urgent = False
-        for queue in list(self._pending):
-            while self._pending.get(queue):
-                self.turn(queue)
+        for _ in range(2):  # again, if the other thread failed
+            for queue in list(self._pending):
+                while self._pending.get(queue):
+                    self.turn(queue)
+            with self._lock:
+                if self._came_through.wait_for(lambda: not self._on_the_way) and not self._pending:
+                    return
 
     def _take(self, queue: str) -> list[Pending]:
         with self._lock:
@@ -210,7 +222,13 @@ class Office:
                 self._pending[queue] = pending[MAX_BATCH:]
             if not self._pending:
                 self._urgent = False
+            self._on_the_way += bool(pending)
         return pending[:MAX_BATCH]
+
+    def _through(self, pending: list[Pending]) -> None:
+        with self._lock:
+            self._on_the_way -= bool(pending)
+            self._came_through.notify_all()
 
     def _put_back(self, queue: str, pending: list[Pending], *, unanswered: bool) -> None:
         if not pending:
