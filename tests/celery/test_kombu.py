@@ -509,6 +509,49 @@ def test_a_flush_waits_for_what_another_thread_is_sending(
     assert engine.stats("jobs").counters["acked"] == 1
 
 
+def test_a_flush_does_not_wait_for_what_is_sent_after_it_began(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy process always has something on its way."""
+    for n in range(2):
+        send(connection, "jobs", n)
+    first, second = Inbox(connection, Queue("jobs")).take(2)
+    shared, engine = office(connection), office(connection).room.engine
+    real, sending = engine.turn, threading.Semaphore(0)
+    arrive = {message.delivery_tag: threading.Event() for message in (first, second)}
+    waiting = threading.Event()
+    wait_for = shared._came_back.wait_for
+
+    def slow(queue: str, settlements: Any, *turn: Any) -> Any:
+        sending.release()
+        (receipt,) = (settlement.receipt for settlement in settlements)
+        assert arrive[f"{receipt.id}:{receipt.token}"].wait(PATIENCE)
+        return real(queue, settlements, *turn)
+
+    def noted(*given: Any) -> Any:
+        waiting.set()
+        return wait_for(*given)
+
+    monkeypatch.setattr("postroom.celery.office._LONGEST_TURN", 4 * PATIENCE)
+    monkeypatch.setattr(engine, "turn", slow)
+    first.ack()
+    assert sending.acquire(timeout=PATIENCE)  # by the office's own thread, which waits for it
+    monkeypatch.setattr(shared._came_back, "wait_for", noted)
+    flushing = threading.Thread(target=shared.flush)
+    flushing.start()
+    assert waiting.wait(PATIENCE)
+    second.ack()
+    later = threading.Thread(target=shared.turn, args=("jobs",))
+    later.start()
+    assert sending.acquire(timeout=PATIENCE)
+    arrive[first.delivery_tag].set()
+    flushing.join(PATIENCE)
+    ended = not flushing.is_alive()
+    arrive[second.delivery_tag].set()
+    later.join(PATIENCE)
+    assert ended
+
+
 def test_a_queue_without_room_keeps_no_event_loop_awake(connection: Any) -> None:
     send(connection, "full", 1)
     full, other = Inbox(connection, Queue("full"), prefetch=1), Inbox(connection, Queue("other"))

@@ -43,6 +43,8 @@ PATIENCE = 0.02
 REJECT_DELAY = 1_000
 #: So many queues are remembered as declared; reply queues come and go.
 _MOST_DECLARED = 1_000
+#: A flush waits this long for what another thread sends (seconds): as long as a call to a store may take.
+_LONGEST_TURN = 10.0
 #: A name to ask the store about, to see whether it answers.
 _ANY_QUEUE = "celery"
 
@@ -74,9 +76,10 @@ class Office:
         self.pid = os.getpid()
         self._lock = threading.Lock()
         self._pending: dict[str, list[Pending]] = {}
-        #: Turns that carry settlements and have not come back, and who waits for them to.
-        self._on_the_way = 0
-        self._came_through = threading.Condition(self._lock)
+        #: The numbers of the turns that carry settlements and have not come back; told when one has.
+        self._on_the_way: set[int] = set()
+        self._turns = 0
+        self._came_back = threading.Condition(self._lock)
         self._oldest = 0.0
         self._urgent = False
         self._recent = RecentSettles()
@@ -145,7 +148,7 @@ class Office:
         self, queue: str, request: ClaimRequest | None = None
     ) -> tuple[list[tuple[str, Delivery]], Claimed]:
         """One round trip: what waits to be settled goes, what was claimed comes, each with its tag."""
-        pending = self._take(queue)
+        number, pending = self._take(queue)
         if request is not None and request.lease is not None:
             self.lease = min(self.lease, request.lease)
         try:
@@ -156,7 +159,7 @@ class Office:
                 self.upkeep.note_outage(error)
             raise
         finally:
-            self._through(pending)
+            self._through(number)
         self._note(pending, turned.settled)
         tagged = [(f"{delivery.id}:{delivery.receipt.token}", delivery) for delivery in deliveries]
         if tagged:
@@ -212,23 +215,29 @@ class Office:
                 while self._pending.get(queue):
                     self.turn(queue)
             with self._lock:
-                if self._came_through.wait_for(lambda: not self._on_the_way) and not self._pending:
+                # Not for those that begin from now on: a busy process always has one.
+                sent = self._on_the_way.copy()
+                self._came_back.wait_for(lambda: sent.isdisjoint(self._on_the_way), _LONGEST_TURN)  # noqa: B023  (ends before the next round)
+                if not self._pending:
                     return
 
-    def _take(self, queue: str) -> list[Pending]:
+    def _take(self, queue: str) -> tuple[int, list[Pending]]:
+        """What this turn is to carry, and the turn's number."""
         with self._lock:
             pending = self._pending.pop(queue, [])
             if len(pending) > MAX_BATCH:
                 self._pending[queue] = pending[MAX_BATCH:]
             if not self._pending:
                 self._urgent = False
-            self._on_the_way += bool(pending)
-        return pending[:MAX_BATCH]
+            self._turns += 1
+            if pending:
+                self._on_the_way.add(self._turns)
+            return self._turns, pending[:MAX_BATCH]
 
-    def _through(self, pending: list[Pending]) -> None:
+    def _through(self, number: int) -> None:
         with self._lock:
-            self._on_the_way -= bool(pending)
-            self._came_through.notify_all()
+            self._on_the_way.discard(number)
+            self._came_back.notify_all()
 
     def _put_back(self, queue: str, pending: list[Pending], *, unanswered: bool) -> None:
         if not pending:
