@@ -73,6 +73,14 @@ class Inbox:
             pass
 
 
+def until(condition: Callable[[], object]) -> None:
+    """For what other threads or the store do by themselves."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def send(connection: Any, queue: str, body: Any, **options: Any) -> None:
     if "content_type" not in options:
         options.setdefault("serializer", "json")  # kombu would send a plain str as text
@@ -408,13 +416,19 @@ def test_a_transient_queue_whose_user_died_is_collected(connection: Any) -> None
     send(connection, "2", "pong", exchange="replies")
     transients = office(connection).transients
     transients.ours.clear()  # as after kill -9
-    end = time.monotonic() + PATIENCE
-    while not transients.collect():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(transients.collect)
     engine = office(connection).room.engine
     assert "reply.2" not in [info.name for info in engine.queues()]
-    assert office(connection).exchanges.bindings("replies") == []
+    until(lambda: not office(connection).exchanges.bindings("replies"))  # which live a moment longer
+
+
+def test_a_transient_queue_lives_while_its_user_only_waits(connection: Any) -> None:
+    """A client of remote control has nothing to do until the first answer, however late that is."""
+    replies = Queue("reply.3", Exchange("replies"), routing_key="3", auto_delete=True, expires=1)
+    Inbox(connection, replies, no_ack=True)
+    ours = office(connection).transients.ours["reply.3"]
+    declared = ours.signed_at
+    until(lambda: ours.signed_at > declared + 1)
 
 
 def test_declare_purge_delete(connection: Any) -> None:

@@ -150,7 +150,7 @@ class Channel(virtual.Channel):
         if if_empty and self.engine.stats(queue).depth:
             return
         office.fanout.forget(queue)
-        for exchange, binding in office.transients.bindings(queue) or self._bindings_of(queue):
+        for exchange, binding in office.transients.disown(queue) or self._bindings_of(queue):
             office.exchanges.unbind(exchange, binding)
         office.routed.discard(queue)
         office.transients.drop(queue)

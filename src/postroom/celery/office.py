@@ -88,11 +88,11 @@ class Office:
         self._closed = False
         engine = self.room.engine
         self.exchanges = Exchanges(engine.records)
-        self.transients = TransientQueues(engine, self.exchanges)
+        self.upkeep = Upkeep(self)
+        self.transients = TransientQueues(engine, self.exchanges, self.upkeep.stir)
         self.fanout = Fanout(engine, patterns=self.options.fanout_patterns)
         #: Queues that this process bound to something else than a fanout exchange.
         self.routed: set[str] = set()
-        self.upkeep = Upkeep(self)
 
     # --- queues -----------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ them; whoever finds a note without a sign drops the queue. So a client that was 
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from postroom.celery.exchanges import Binding, Exchanges
@@ -34,9 +36,13 @@ class _Queue:
 class TransientQueues:
     """Those that this process made, and those it cleans up after others."""
 
-    def __init__(self, engine: Engine, exchanges: Exchanges) -> None:
+    def __init__(self, engine: Engine, exchanges: Exchanges, stir: Callable[[], None]) -> None:
+        """`stir` has somebody call `look_after` from now on, while there are any of `ours`."""
         self._engine = engine
         self._exchanges = exchanges
+        self._stir = stir
+        #: Held while a sign is given, so that none is given for a queue that is gone.
+        self._lock = threading.Lock()
         #: Declared, but maybe only for broadcasts, which need no queue: name → span.
         self._expected: dict[str, int] = {}
         self.ours: dict[str, _Queue] = {}
@@ -56,24 +62,30 @@ class TransientQueues:
             self._engine.records.put(_NOTES, queue, b"")
             self.ours[queue] = _Queue(span)
             self._sign(queue)
+            self._stir()
         if exchange is not None:
             self.ours[queue].bindings.append((exchange, Binding(routing_key, queue)))
         return span
 
-    def bindings(self, queue: str) -> list[tuple[str, Binding]]:
-        return list(self.ours[queue].bindings) if queue in self.ours else []
-
     def _sign(self, queue: str) -> None:
-        ours = self.ours[queue]
-        self._engine.records.put(_SIGNS, queue, b"", ttl=ours.span)
-        for exchange, binding in ours.bindings:
-            self._exchanges.bind(exchange, binding, ours.span)
-        ours.signed_at = time.monotonic()
+        with self._lock:
+            if (ours := self.ours.get(queue)) is None:
+                return
+            self._engine.records.put(_SIGNS, queue, b"", ttl=ours.span)
+            for exchange, binding in list(ours.bindings):
+                self._exchanges.bind(exchange, binding, ours.span)
+            ours.signed_at = time.monotonic()
+
+    def disown(self, queue: str) -> list[tuple[str, Binding]]:
+        """Give no more signs for this queue; what is bound to it, if it was ours."""
+        with self._lock:
+            ours = self.ours.pop(queue, None)
+        return ours.bindings if ours else []
 
     def drop(self, queue: str) -> None:
         """The queue is not needed any more."""
         noted = self._expected.pop(queue, None) is not None
-        self.ours.pop(queue, None)
+        self.disown(queue)
         self._engine.drop(queue, force=True)
         if noted:
             self._engine.records.delete(_SIGNS, queue)
@@ -103,7 +115,7 @@ class TransientQueues:
         """At the end of the process: drop ours, as far as the store lets us."""
         try:
             for queue in list(self.ours):
-                for exchange, binding in self.bindings(queue):
+                for exchange, binding in self.disown(queue):
                     self._exchanges.unbind(exchange, binding)
                 self.drop(queue)
         except PostroomError:
