@@ -41,6 +41,8 @@ from postroom.celery import publish_group
 chance = random.Random({seed})
 begun = time.monotonic()
 for first in range(0, {tasks}, 20):
+    while first + 20 >= {tasks} and not os.path.exists({gate!r}):
+        time.sleep(0.05)  # the last of them end after the last kill, however long that takes
     batch = []
     for n in range(first, min(first + 20, {tasks})):
         later = chance.choice([0] * 9 + [chance.uniform(0.1, 2.0)])
@@ -158,6 +160,7 @@ class Battle:
         self._rate = rate
         self._chance = random.Random(seed)
         self._ledger = Ledger(shop.ledger)
+        self._gate = shop.folder / "gate"
         self._alive: list[WorkerProcess] = []
         self._killed: dict[int, float] = {}
         self._shown = 0.0
@@ -169,13 +172,16 @@ class Battle:
         for worker in self._alive:
             worker.until_ready()
         with self._producer() as producer:
-            # Between the first tenth of what is sent and the last: the dice say when.
-            moments = sorted(self._chance.uniform(0.1, 0.95) * self.tasks for _ in range(self.kills))
+            # Between the first tenth of what is sent and the last 20: the dice say when.
+            last = min(0.95 * self.tasks, self.tasks - 20)
+            moments = sorted(self._chance.uniform(0.1 * self.tasks, last) for _ in range(self.kills))
             while len(self._ledger.ended) < self.tasks:
                 assert time.monotonic() < end, f"{self._missing()} tasks did not end"
                 assert producer.poll() in (None, 0), "the producer failed"
                 while moments and len(self._ledger.sent) >= moments[0] and self._kill():
                     moments.pop(0)
+                if not moments:
+                    self._gate.touch()
                 time.sleep(0.05)
                 self._ledger.update()
                 if progress:
@@ -206,12 +212,15 @@ class Battle:
         with postroom.open(self.shop.broker.removeprefix("postroom+")) as room:
             self.shop.until(lambda: _is_empty(room.engine.stats("shop")), "something is left in the store")
         for worker in self._alive:
-            assert worker.stop() == 0, worker.log()[-3_000:]
+            # One that is just starting does not know yet how to stop.
+            assert worker.until_ready().stop() == 0, worker.log()[-3_000:]
         self._ledger.update()
 
     @contextlib.contextmanager
     def _producer(self) -> Iterator[subprocess.Popen[bytes]]:
-        code = _PRODUCER.format(seed=self.seed, tasks=self.tasks, longest=LONGEST, rate=self._rate)
+        code = _PRODUCER.format(
+            seed=self.seed, tasks=self.tasks, longest=LONGEST, rate=self._rate, gate=str(self._gate)
+        )
         program = [sys.executable, "-c", f"from {APP} import *\n{code}"]
         process = subprocess.Popen(program, cwd=REPO, env=self.shop.environ, stdin=subprocess.DEVNULL)
         try:

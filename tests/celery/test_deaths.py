@@ -10,7 +10,6 @@ import pytest
 
 from postroom.model import Entry, State
 from postroom.room import Room
-from tests.celery import battle
 from tests.celery.battle import Battle, Line, judge
 from tests.celery.workers import LEASE, Opener, pool
 
@@ -25,7 +24,8 @@ pytestmark = pytest.mark.timeout(240)
 )
 def test_a_short_battle(open_shop: Opener, name: str) -> None:
     """The long one, with its figures, is `make battle`."""
-    shop = open_shop(broker_transport_options={"visibility_timeout": battle.LEASE}, task_ignore_result=True)
+    # A worker that the machine stops for some seconds must not lose its lease.
+    shop = open_shop(broker_transport_options={"visibility_timeout": 15}, task_ignore_result=True)
     verdict = Battle(shop, name, tasks=400, kills=3, seed=7, rate=60, workers=2).run(patience=150)
     assert (verdict.submitted, verdict.kills) == (400, 3)
     assert verdict.lost == []
