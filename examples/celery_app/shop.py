@@ -39,5 +39,6 @@ def export(self: object, what: str) -> None:
     info = self.request.delivery_info  # type: ignore[attr-defined]  # Celery's, and untyped
     if not info["redelivered"]:
         print(f"exporting: {what}, and out of memory", flush=True)
+        time.sleep(1)  # memory fills up slowly: what was done before is told by then
         os.kill(os.getpid(), signal.SIGKILL)
     print(f"exported: {what}, after a worker died of it", flush=True)

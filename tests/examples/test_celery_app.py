@@ -16,10 +16,10 @@ import pytest
 
 from tests.redis import servers
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 APP = Path(__file__).parents[2] / "examples" / "celery_app"
-PATIENCE = 60.0
+PATIENCE = 100.0
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -84,5 +84,8 @@ def test_three_commands_show_delay_priority_and_recovery(folder: Path, environ: 
     assert float(late[1]) >= 4
     assert exporting == "exporting: the year, and out of memory"
     code, said = run(second, folder, environ, until="exported: ")
-    assert (code, said) == (0, ["exported: the year, after a worker died of it"])
+    *again, exported = said
+    assert (code, exported) == (0, "exported: the year, after a worker died of it")
+    # At least once: of what ended just before its worker did, the worker may not have told.
+    assert not again or (len(again) == 1 and again[0].startswith("reminded: Ada"))
     assert (folder / "shop.db").exists() == ("SHOP_BROKER" not in environ)
