@@ -20,7 +20,7 @@ def blocks(kind: str) -> list[str]:
     return [text for found, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if found == kind]
 
 
-@pytest.mark.timeout(300)  # some thirty processes, one after the other
+@pytest.mark.timeout(600)  # some thirty processes, one after the other
 def test_the_runbook_runs(tmp_path: Path) -> None:
     (config,), (shop,) = blocks("toml"), blocks("python")
     (tmp_path / "postroom.toml").write_text(config, encoding="utf-8")
@@ -35,7 +35,7 @@ def test_the_runbook_runs(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=580,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "TimeoutError: mail server: timed out" in ran.stdout

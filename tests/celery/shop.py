@@ -69,7 +69,7 @@ def note(self: Any, label: str) -> str:
 def bomb() -> None:
     """A task that takes its worker with it, when that has had the time to say that it began."""
     write("bomb", "")
-    time.sleep(0.5)
+    time.sleep(2)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

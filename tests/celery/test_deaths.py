@@ -13,7 +13,7 @@ from postroom.room import Room
 from tests.celery.battle import Battle, Line, judge
 from tests.celery.workers import LEASE, Opener, pool
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 # ---- the ledger -----------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_all_comes_back_with_the_lease_and_only_what_had_begun_loses_an_attempt(
     worker.kill()
     killed = time.time()
     shop.until(lambda: engine.stats("shop").counters["reclaimed"] == 4)
-    record_property("all back after (s, lease 3)", round(time.time() - killed, 2))
+    record_property(f"all back after (s, lease {LEASE})", round(time.time() - killed, 2))
     # Not a figure: just that it was the lease that brought them back, and not the task's end or a minute.
     assert time.time() - killed < 10 * LEASE
     shop.until(lambda: len(shop.lines("begin", "0")) == 2 and len(_processing(room)) == 4)
@@ -112,7 +112,8 @@ def test_a_task_that_kills_its_worker_ends_as_a_dead_letter_and_its_neighbours_l
         shop.until(one_died_or_it_is_over)
         if engine.stats("shop").dead:
             break
-    shop.until(lambda: len(shop.lines("note")) == 3 and engine.stats("shop").processing == 0)
+    # At least once: what ended just before a worker did may run again.
+    shop.until(lambda: len(set(shop.labels("note"))) == 3 and engine.stats("shop").processing == 0)
     (letter,) = engine.find("shop", State.DEAD).entries
     assert (letter.message.kind, letter.attempt) == ("tests.celery.shop.bomb", 2)
     # Told the truth: they were claimed before, by workers that died with them.

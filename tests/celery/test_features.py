@@ -12,7 +12,7 @@ from postroom.room import Room
 from tests.celery.workers import LEASE, Opener, Shop, pool
 from tests.redis import servers
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 on_redis = pytest.mark.parametrize("broker", ["redis"], indirect=True)
 on_sqlite = pytest.mark.parametrize("broker", ["sqlite"], indirect=True)
@@ -127,7 +127,7 @@ def test_a_task_that_has_expired_is_revoked_by_the_worker(open_shop: Opener, roo
 def test_results_by_rpc(broker: str, tmp_path: Path) -> None:
     with Shop(broker, tmp_path, backend="rpc://") as shop:
         shop.worker(*pool("threads"))
-        code = "print(add.delay(1, 2).get(timeout=50), [add.delay(n, n).get(timeout=50) for n in range(3)])"
+        code = "print(add.delay(1, 2).get(timeout=90), [add.delay(n, n).get(timeout=90) for n in range(3)])"
         assert shop.python(code) == "3 [0, 2, 4]"
 
 

@@ -15,7 +15,7 @@ from postroom.room import Room
 from tests.celery import workers
 from tests.celery.workers import Shop
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 MATRIX = """
 [queues.work]
@@ -27,7 +27,8 @@ dead_letter = "dlq_work"
 
 [queues.brief]
 tasks = ["brief.*"]
-visibility_timeout = "3s"
+visibility_timeout = "9s"
+lease = "8s"
 retries = 1
 backoff = "20ms"
 
@@ -115,7 +116,7 @@ def test_a_task_that_says_nothing_is_retried_by_its_queue_and_then_dead(
 
 def test_what_recovers_in_time_is_done_and_never_dead(shop: Shop, room: Room) -> None:
     shop.worker(*WORKER)
-    assert shop.python("print(fail.delay('a', 2).get(timeout=50))") == "a"
+    assert shop.python("print(fail.delay('a', 2).get(timeout=90))") == "a"
     shop.until(lambda: room.engine.stats("work").processing == 0)
     stats = room.engine.stats("work")
     assert (stats.dead, stats.depth, stats.counters["put"]) == (0, 0, 1)

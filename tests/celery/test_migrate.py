@@ -26,7 +26,7 @@ from postroom.room import Room
 from tests.celery.workers import REPO, Shop, wait_until
 from tests.redis import servers
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 COMMAND = [sys.executable, "-m", "postroom.cli", "celery", "migrate"]
 NOTE = "tests.celery.shop.note"
@@ -37,7 +37,7 @@ class Old:
 
     def __init__(self, server: servers.Server, **options: Any) -> None:
         self.url = server.url()
-        self.app = Celery("old", broker=self.url)
+        self.app = Celery("old", broker=self.url, set_as_current=False)
         self.app.conf.broker_transport_options = options
         self.client = redis.Redis(port=server.port)
 
@@ -258,7 +258,7 @@ def test_what_a_worker_held_until_its_eta_moves_once_it_was_asked_to_stop(
 def test_a_redis_behind_sentinels_is_found(tmp_path: Path) -> None:
     with servers.sentinel() as made:
         url = ";".join(f"sentinel://{servers.HOST}:{watcher.port}/0" for watcher in made.watchers)
-        app = Celery("old", broker=url)
+        app = Celery("old", broker=url, set_as_current=False)
         app.conf.broker_transport_options = {"master_name": servers.SERVICE}
         try:
             app.send_task(NOTE, args=["a"])

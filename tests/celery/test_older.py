@@ -10,14 +10,14 @@ import pytest
 REPO = Path(__file__).parents[2]
 PYTHON = REPO / ".venv-celery56" / "bin" / "python"
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 
 def older(*arguments: str) -> str:
     """What a program says under that interpreter; it must succeed."""
     assert PYTHON.exists(), "run `tools/setup celery56`"
     ran = subprocess.run(
-        [PYTHON, *arguments], cwd=REPO, capture_output=True, text=True, timeout=390, check=False
+        [PYTHON, *arguments], cwd=REPO, capture_output=True, text=True, timeout=590, check=False
     )
     assert ran.returncode == 0, f"{ran.stdout[-6_000:]}\n{ran.stderr[-2_000:]}"
     return ran.stdout

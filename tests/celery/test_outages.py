@@ -14,7 +14,7 @@ import postroom
 from tests.celery.workers import LEASE, Shop, pool
 from tests.redis import servers
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Outage(NamedTuple):

@@ -10,7 +10,7 @@ import postroom
 from postroom.model import State
 from tests.celery.workers import Shop
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("zero_is_highest", [True, False])

@@ -18,7 +18,7 @@ from tests.celery import workers
 from tests.celery.test_matrix import MATRIX
 from tests.celery.workers import REPO, Shop, WorkerProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 APP = "tests.celery.matrix_app"
 COMMAND = [sys.executable, "-m", "postroom.cli", "celery", "worker"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from postroom.room import Room
-from tests.celery.workers import Opener, pool
+from tests.celery.workers import LEASE, Opener, pool
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 POOLS = ["solo", "threads", "prefork"]
 
@@ -31,11 +31,11 @@ def test_groups_chords_chains_retries_and_remote_control(open_shop: Opener, room
 from celery import chain, chord, group
 import json
 got = [
-    add.delay(1, 2).get(timeout=50),
-    group(add.s(n, n) for n in range(5))().get(timeout=50),
-    chord([add.s(n, n) for n in range(5)], total.s())().get(timeout=50),
-    chain(add.s(1, 1), add.s(2), add.s(3))().get(timeout=50),
-    flaky.delay("f", 2).get(timeout=50),
+    add.delay(1, 2).get(timeout=90),
+    group(add.s(n, n) for n in range(5))().get(timeout=90),
+    chord([add.s(n, n) for n in range(5)], total.s())().get(timeout=90),
+    chain(add.s(1, 1), add.s(2), add.s(3))().get(timeout=90),
+    flaky.delay("f", 2).get(timeout=90),
 ]
 print(json.dumps(got))
 """
@@ -149,10 +149,10 @@ def test_without_prefetch_no_more_is_claimed_than_there_are_hands(
 
 @pytest.mark.parametrize(("broker", "name"), [("redis", "solo"), ("sqlite", "gevent")], indirect=["broker"])
 def test_a_long_task_keeps_its_lease(open_shop: Opener, room: Room, name: str) -> None:
-    """A worker whose only thread computes for three leases, in Python and without a pause."""
-    shop = open_shop(broker_transport_options={"visibility_timeout": 2})
+    """A worker whose only thread computes for two leases, in Python and without a pause."""
+    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE})
     shop.worker(*pool(name))
-    shop.send("spin", 6, "long")
+    shop.send("spin", 2 * LEASE, "long")
     shop.until(lambda: shop.lines("begin"))
     shop.worker(*pool("solo"))
     shop.until(lambda: shop.lines("end"))
@@ -167,9 +167,9 @@ def test_a_long_task_keeps_its_lease(open_shop: Opener, room: Room, name: str) -
 )
 def test_an_early_ack_is_an_ack(open_shop: Opener, room: Room, name: str) -> None:
     """A task that is acked before it runs does not run again when its worker is killed."""
-    shop = open_shop(broker_transport_options={"visibility_timeout": 2})
+    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE})
     worker = shop.worker(*pool(name))
-    shop.send("early", "once", 30)
+    shop.send("early", "once", 300)
     shop.until(lambda: shop.lines("begin"))
     if name == "prefork":  # the child has begun by the time its parent knows
         shop.until(lambda: room.engine.stats("shop").counters["acked"] == 1)

@@ -15,6 +15,8 @@ import postroom
 from postroom.deadletters import DeadLetters
 from postroom.room import Room
 
+pytestmark = pytest.mark.timeout(400)
+
 MANAGE = """
 import sys
 from django.conf import settings
@@ -42,7 +44,7 @@ def manage(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {name: text for name, text in os.environ.items() if not name.startswith("POSTROOM_")}
     return subprocess.run(
         [sys.executable, "manage.py", *arguments], cwd=folder, env=environ, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=100, check=False,
     )  # fmt: skip
 
 
