@@ -366,8 +366,8 @@ def test_another_url_is_refused(url: str) -> None:
 
 
 def test_a_redis_that_is_away_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1"):
-        StockRedis(f"redis://:secret@127.0.0.1:{servers.free_port()}/0")
+    with servers.silent_port() as port, pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1"):
+        StockRedis(f"redis://:secret@127.0.0.1:{port}/0")
 
 
 def test_a_large_list_is_read_in_small_pieces(old: Old, redis_server: servers.Server) -> None:

@@ -55,7 +55,7 @@ def _disconnected() -> Iterator[Outage]:
 
 @contextlib.contextmanager
 def _sentinel() -> Iterator[Outage]:
-    with servers.sentinel() as setup:
+    with servers.sentinel(fails_over=True) as setup:
         first = setup.primary
 
         def elected() -> None:
@@ -66,7 +66,7 @@ def _sentinel() -> Iterator[Outage]:
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[Outage]:
-    with servers.cluster() as nodes:
+    with servers.cluster(fails_over=True) as nodes:
         owner = nodes.owner("postroom:{shop}:ready")
         heir = nodes.replica_of(owner)
 

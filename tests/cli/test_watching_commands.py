@@ -295,8 +295,9 @@ def test_doctor_tells_queues_near_their_limits(shell: Shell) -> None:
 
 
 def test_doctor_of_a_store_that_is_not_there_is_unhealthy(shell: Shell) -> None:
-    url = f"redis://:secret@127.0.0.1:{servers.free_port()}/0"
-    found = json.loads(shell.run("doctor", "--json", "--url", url, code=6).stdout)
+    with servers.silent_port() as port:
+        url = f"redis://:secret@127.0.0.1:{port}/0"
+        found = json.loads(shell.run("doctor", "--json", "--url", url, code=6).stdout)
     assert [(finding["check"], finding["level"]) for finding in found] == [("room", "fail")]
     assert "secret" not in found[0]["text"]
 

@@ -24,6 +24,8 @@ def one_server() -> Iterator[servers.Server]:
 @pytest.fixture
 def server(one_server: servers.Server) -> servers.Server:
     """A server without data, without scripts, and with nobody connected."""
+    # It takes a moment until a server has noticed who has left.
+    servers.until(lambda: len(one_server.ask("CLIENT", "LIST").splitlines()) == 1, "somebody is connected")
     one_server.ask("FLUSHALL")
     one_server.ask("SCRIPT", "FLUSH")
     return one_server

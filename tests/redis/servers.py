@@ -26,6 +26,8 @@ from redis import exceptions as errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.processes import has_stopped
+
 HOST = "127.0.0.1"
 SERVICE = "main"
 #: What the engine needs to be allowed, for the prefix `postroom`; documented in postroom.engines.redis.
@@ -37,7 +39,10 @@ MINIMAL_ACL = (
 CLUSTER_ACL = f"{MINIMAL_ACL} +cluster|slots +asking"
 #: The kernel kills the server when we end, however we end.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
-_PATIENCE = 60.0
+#: Far more than anything takes, on a machine that is busy with something else (seconds).
+PATIENCE = 60.0
+#: For so long a healthy server is silent on no machine (ms).
+_NEVER = 600_000
 #: Where Debian puts daemons is not in everybody's PATH.
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -71,16 +76,27 @@ class Server:
     ) -> None:
         self.folder = folder
         self._program = program or shutil.which("redis-server", path=_PATH)
-        self.port = free_port()
+        self._claims: list[socket.socket] = []
+        self.port = self.claim_port()
         self.password = password
         self.user = user
         self.certificate = certificate
-        self._options = options
+        self.options = dict(options)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def claim_port(self) -> int:
+        """A port for this server alone, for as long as it is used."""
+        port, claim = claimed_port()
+        self._claims.append(claim)
+        return port
+
+    def release_ports(self) -> None:
+        while self._claims:
+            self._claims.pop().close()
 
     @property
     def is_sentinel(self) -> bool:
-        return "sentinel" in self._options
+        return "sentinel" in self.options
 
     @property
     def pid(self) -> int:
@@ -111,7 +127,7 @@ class Server:
             options |= {"tls-cert-file": str(self.certificate), "tls-ca-cert-file": str(self.certificate)}
             options["tls-key-file"] = str(self.certificate.with_suffix(".key"))
             options |= {"tls-replication": "yes"} | ({} if self.is_sentinel else {"tls-cluster": "yes"})
-        return options | dict(self._options)
+        return options | dict(self.options)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -132,7 +148,8 @@ class Server:
         }
         if self.certificate is not None:
             options |= {"ssl": True, "ssl_ca_certs": str(self.certificate)}
-        client: Any = redis.Redis(HOST, self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0), **options)
+        retry = Retry(NoBackoff(), 0)
+        client: Any = redis.Redis(HOST, self.port, socket_timeout=PATIENCE, retry=retry, **options)
         client.response_callbacks.clear()  # the answers as they are, not as some release presents them
         with client:
             return client.execute_command(*args)
@@ -164,9 +181,18 @@ class Server:
             (self.folder / "dump.rdb").unlink(missing_ok=True)
         self.start()
 
+    def await_replicas(self) -> None:
+        """Wait until those who follow it have all that is written by now."""
+        written = int(self.ask("ROLE")[1])
+        until(
+            lambda: all(int(replica[2]) >= written for replica in self.ask("ROLE")[2]),
+            "the replicas do not catch up",
+        )
+
     def freeze(self) -> None:
         """Let it stop working with its sockets open, like a machine that hangs."""
         os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: has_stopped(self.pid), "it does not stop")
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -178,20 +204,36 @@ def _lines(options: Options) -> Iterator[str]:
             yield f"{name} {one}\n"
 
 
-def free_port() -> int:
-    """A port that nobody listens on, below those that outgoing connections take by themselves."""
+def claimed_port() -> tuple[int, socket.socket]:
+    """A port that nobody listens on, below those that outgoing connections take by themselves.
+
+    It is ours until the socket is closed that comes with it: whoever else asks here, in whatever process, is
+    given another. That is a name in the kernel's memory, which goes with its process; the port itself is
+    left free, for a server to take.
+    """
     for _ in range(1_000):
         port = 10_000 + int.from_bytes(os.urandom(2), "big") % 20_000
-        with socket.socket() as probe:
-            try:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0postroom-test-port-{port}")
+            with socket.socket() as probe:
                 probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            claim.close()
+            continue
+        return port, claim
     raise AssertionError("no free port")
 
 
-def until(condition: Callable[[], object], complaint: str, patience: float = _PATIENCE) -> None:
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port on which nobody listens, and nobody can while this lasts: it is bound, and no more."""
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        yield bound.getsockname()[1]
+
+
+def until(condition: Callable[[], object], complaint: str, patience: float = PATIENCE) -> None:
     """Wait until it holds; fails with the complaint when it does not in time."""
     end = time.monotonic() + patience
     while not condition():
@@ -219,6 +261,7 @@ def _folder() -> Iterator[Path]:
 def _running(servers: list[Server]) -> Iterator[None]:
     with ExitStack() as stack:
         for server in servers:
+            stack.callback(server.release_ports)
             stack.callback(server.kill)
             server.start()
         yield
@@ -324,10 +367,14 @@ class Sentinels(NamedTuple):
 
 
 @contextmanager
-def sentinel(options: Options | None = None, *, tls: bool = False) -> Iterator[Sentinels]:
-    """A primary, two replicas and three sentinels with a quorum of two; a failover takes about a second.
+def sentinel(
+    options: Options | None = None, *, tls: bool = False, fails_over: bool = False
+) -> Iterator[Sentinels]:
+    """A primary, two replicas and three sentinels with a quorum of two.
 
-    `tls`: all of them speak nothing else, also to each other.
+    `tls`: all of them speak nothing else, also to each other. `fails_over`: within about a second when the
+    primary is gone. Without it only when told so: a machine that holds a healthy server up for a moment must
+    not cost those who test something else their primary, and what its replicas had not got.
     """
     with _folder() as folder:
         made = certificate(folder) if tls else None
@@ -336,7 +383,7 @@ def sentinel(options: Options | None = None, *, tls: bool = False) -> Iterator[S
         servers = [primary, *(Server(folder / f"data{n}", follow, certificate=made) for n in (1, 2))]
         with _running(servers):
             until(lambda: _links_up(primary) == 2, "the replicas do not follow")
-            watchers = _watchers(folder, servers)
+            watchers = _watchers(folder, servers, fails_over)
             with _running(watchers):
                 for watcher in watchers:
                     _hurry(watcher)
@@ -344,20 +391,19 @@ def sentinel(options: Options | None = None, *, tls: bool = False) -> Iterator[S
                 yield Sentinels(servers, watchers)
 
 
-def _watchers(folder: Path, servers: list[Server]) -> list[Server]:
+def _watchers(folder: Path, servers: list[Server], quick: bool) -> list[Server]:
     """Sentinels that know each other and the replicas from the start, not after some seconds."""
-    lines: list[dict[str, str | list[str]]] = [{} for _ in range(3)]
     made = servers[0].certificate
-    watchers = [Server(folder / f"sentinel{n}", lines[n], certificate=made) for n in range(3)]
+    watchers = [Server(folder / f"sentinel{n}", {"sentinel": []}, certificate=made) for n in range(3)]
     ids = [f"{n + 1:040x}" for n in range(3)]
-    for n, line in enumerate(lines):
+    for n, watcher in enumerate(watchers):
         others = [(watchers[m].port, ids[m]) for m in range(3) if m != n]
-        line["sentinel"] = [
+        watcher.options["sentinel"] = [
             f"myid {ids[n]}",
             # The first is quick to judge and the others are slow: who stands alone for election is elected.
             # If all stand at once, each votes for itself, and the next try comes six seconds later.
             f"monitor {SERVICE} {HOST} {servers[0].port} {2 if n else 1}",
-            f"down-after-milliseconds {SERVICE} {2_000 if n else 400}",
+            f"down-after-milliseconds {SERVICE} {(2_000 if n else 400) if quick else _NEVER}",
             f"failover-timeout {SERVICE} 3000",
             *(f"known-replica {SERVICE} {HOST} {server.port}" for server in servers[1:]),
             *(f"known-sentinel {SERVICE} {HOST} {port} {name}" for port, name in others),
@@ -372,7 +418,8 @@ def _hurry(watcher: Server) -> None:
     a replica about itself only once a second: the pings must not be too quick.
     """
     fast = ("INFO-PERIOD", "200", "PING-PERIOD", "400", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "200")
-    watcher.ask("SENTINEL", "DEBUG", *fast)
+    # One that a busy machine held up trusts its clock again after a moment, not after half a minute.
+    watcher.ask("SENTINEL", "DEBUG", *fast, "TILT-PERIOD", "2000")
 
 
 def _primary_of(watcher: Server) -> int:
@@ -420,27 +467,35 @@ _RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
 
 
 @contextmanager
-def cluster(options: Options | None = None, *, acl: str = "", tls: bool = False) -> Iterator[Cluster]:
-    """Three primaries and three replicas; a failover takes about two seconds.
+def cluster(
+    options: Options | None = None, *, acl: str = "", tls: bool = False, fails_over: bool = False
+) -> Iterator[Cluster]:
+    """Three primaries and three replicas.
 
     `tls`: all of them speak nothing else, also to each other. `acl`: the URL is that of a user with these
-    permissions.
+    permissions. `fails_over`: within about two seconds, see `sentinel`.
     """
     with _folder() as folder:
         lines = {**(options or {}), **({"user": f"app on >app-secret {acl}"} if acl else {})}
         proof = certificate(folder) if tls else None
         servers = [Server(folder / f"node{n}", _cluster_options(lines), certificate=proof) for n in range(6)]
+        for server in servers:
+            server.options["cluster-port"] = str(server.claim_port())
         made = Cluster(servers[:3], servers[3:], "app:app-secret@" if acl else "")
         with _running(servers):
             _join(made)
             until(lambda: all(map(_is_whole, made.servers)), "the cluster does not come up")
             until(lambda: [*map(_links_up, made.primaries)] == [1, 1, 1], "the replicas do not follow")
+            for server in servers:
+                server.ask("CONFIG", "SET", "cluster-node-timeout", 1_000 if fails_over else _NEVER)
             yield made
 
 
 def _cluster_options(options: Options) -> Options:
-    mine = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "cluster-port": str(free_port())}
-    return {**mine, "cluster-allow-replica-migration": "no", **options}
+    # They meet the sooner, the shorter this is, and must not take each other for dead meanwhile.
+    mine = {"cluster-enabled": "yes", "cluster-node-timeout": "5000", "cluster-allow-replica-migration": "no"}
+    # A replica may take over however long it has not heard of its primary.
+    return {**mine, "cluster-replica-validity-factor": "0", **options}
 
 
 def _join(made: Cluster) -> None:
@@ -449,7 +504,7 @@ def _join(made: Cluster) -> None:
         server.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
         server.ask("CLUSTER", "ADDSLOTSRANGE", start, end)
     for other in others:
-        bus = dict(other._options)["cluster-port"]
+        bus = other.options["cluster-port"]
         first.ask("CLUSTER", "MEET", HOST, other.port, bus)
     until(lambda: all(_knows_all(server) for server in made.servers), "the nodes do not meet")
     for primary, replica in zip(made.primaries, made.replicas, strict=True):

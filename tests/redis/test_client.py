@@ -344,7 +344,8 @@ def test_a_server_that_will_do(server: servers.Server, open_client: Opener) -> N
 
 
 def test_nobody_there() -> None:
-    error = opening(f"redis://:secret@127.0.0.1:{servers.free_port()}/0")
+    with servers.silent_port() as port:
+        error = opening(f"redis://:secret@127.0.0.1:{port}/0")
     assert type(error) is EngineUnavailable
     assert "refused" in str(error)
     assert type(opening("redis://nowhere.invalid")) is EngineUnavailable

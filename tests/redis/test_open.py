@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 
 import pytest
@@ -51,10 +50,7 @@ def test_a_room_says_how_full_the_fullest_of_its_servers_is(cluster_setup: serve
 
 
 def test_nobody_listens_there() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(EngineUnavailable, match=str(port)):
+    with servers.silent_port() as port, pytest.raises(EngineUnavailable, match=str(port)):
         postroom.open(f"redis://127.0.0.1:{port}/0")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +132,13 @@ def test_after_the_scripts_were_flushed(room: Room, pair: tuple[Server, Server])
 def test_who_waits_for_a_replica_holds_up_nobody(pair: tuple[Server, Server]) -> None:
     primary, replica = pair
     primary.ask("FLUSHALL")
-    with (
-        opened(primary.url(max_connections=1, socket_timeout="1s"), "1m") as room,
-        frozen(replica),
-    ):
+    with opened(primary.url(max_connections=1, socket_timeout="30s"), "1m") as room, ExitStack() as stack:
         queue = room.queue("q", Policy())
+        # A server that has to be given a script first waits for its replica before and after.
+        queue.put("the long way")
+        queue.put("the short way")
+        assert queue.purge() == 2
+        stack.enter_context(frozen(replica))
         threads = [threading.Thread(target=queue.put, args=(n,)) for n in range(5)]
         for thread in threads:
             thread.start()

@@ -33,12 +33,12 @@ def eventually(client: Client, key: bytes, patience: float = 60) -> int:
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
 def test_the_primary_is_followed(how: str, open_client: Opener) -> None:
-    with servers.sentinel() as setup:
-        client = open_client(setup.url(socket_timeout="500ms"))
+    with servers.sentinel(fails_over=True) as setup:
+        client = open_client(setup.url(socket_timeout="3s"))
+        assert eventually(client, b"n") >= 1
         client.check()
-        client.run(COUNT, [b"n"], [1])
-        client.command("WAIT", 2, 1_000)
         first = setup.primary
+        first.await_replicas()
         (first.kill if how == "kill" else first.freeze)()
         assert eventually(client, b"n") >= 2
         assert setup.await_primary(first).ask("GET", "n") is not None
@@ -60,7 +60,7 @@ def test_who_waits_is_told_of_a_failover(open_client: Opener) -> None:
         first = setup.primary
         servers.until(lambda: b"blocked_clients:1" in first.ask("INFO", "clients"), "it does not block")
         setup.watchers[0].ask("SENTINEL", "FAILOVER", servers.SERVICE)
-        thread.join(15)
+        thread.join(servers.PATIENCE)
         assert [type(error) for error in raised] == [EngineUnavailable]
         setup.await_primary(first)
         assert eventually(client, b"n") == 1
@@ -83,13 +83,14 @@ def test_a_primary_that_became_a_replica_is_left(open_client: Opener) -> None:
 def test_sentinels_that_are_away_or_know_nothing(
     sentinel_setup: servers.Sentinels, open_client: Opener
 ) -> None:
-    away = f"127.0.0.1:{servers.free_port()}"
     there = f"127.0.0.1:{sentinel_setup.watchers[1].port}"
-    assert open_client(f"redis+sentinel://{away},{there}/{servers.SERVICE}").command("PING") == b"PONG"
     with pytest.raises(ConfigError, match="other"):
         open_client(f"redis+sentinel://{there}/other").check()
-    with pytest.raises(EngineUnavailable, match="refused"):
-        open_client(f"redis+sentinel://{away}/{servers.SERVICE}").check()
+    with servers.silent_port() as port:
+        away = f"127.0.0.1:{port}"
+        assert open_client(f"redis+sentinel://{away},{there}/{servers.SERVICE}").command("PING") == b"PONG"
+        with pytest.raises(EngineUnavailable, match="refused"):
+            open_client(f"redis+sentinel://{away}/{servers.SERVICE}").check()
 
 
 # --- Cluster ------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def test_the_wrong_kind_of_url(
 def test_a_slot_that_moves_is_followed(open_client: Opener) -> None:
     """Also by a user who may do no more than it needs."""
     with servers.cluster(acl=servers.CLUSTER_ACL) as setup:
-        follow_a_slot(setup, open_client(setup.url()))
+        follow_a_slot(setup, open_client(setup.url(replication_timeout="30s", socket_timeout="30s")))
 
 
 def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
@@ -144,7 +145,7 @@ def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
     assert client.run(COUNT, [key], [1]) == 2  # still at the source
-    source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+    source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 60_000)
     assert client.run(COUNT, [key], [1]) == 3  # asked for at the target
     assert client.run_replicated(COUNT, [key], [1]) == (4, 1)  # with an answer more
     for each in (target, source, *cluster_setup.primaries):
@@ -155,12 +156,12 @@ def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
 
 
 def test_an_owner_that_is_killed_is_replaced(open_client: Opener) -> None:
-    with servers.cluster() as setup:
-        client = open_client(setup.url(socket_timeout="500ms"))
+    with servers.cluster(fails_over=True) as setup:
+        client = open_client(setup.url(socket_timeout="10s"))
         for tag in TAGS:
-            client.run(COUNT, [tag], [1])
+            assert eventually(client, tag) == 1
         owner = setup.owner(TAGS[0])
-        owner.ask("WAIT", 1, 1_000)
+        owner.await_replicas()
         owner.kill()
         assert eventually(client, TAGS[0]) == 2
         assert setup.replica_of(owner).ask("GET", TAGS[0]) == b"2"

@@ -17,7 +17,7 @@ from tests.redis.test_faults import ALWAYS, BEHIND, KEY
 from tests.spool.siege import SpoolSiege
 
 LOAD = int(os.environ.get("FAULT_LOAD", "1"))
-pytestmark = pytest.mark.timeout(120 * LOAD)
+pytestmark = pytest.mark.timeout(300 * LOAD)
 
 #: Some load before, during and after an outage (messages).
 BEFORE, MEANWHILE, AFTER = 100 * LOAD, 60 * LOAD, 60 * LOAD
@@ -56,7 +56,7 @@ def test_redis_comes_back_empty(tmp_path: Path) -> None:
 
 
 def test_a_primary_is_killed_and_the_sentinels_name_another(tmp_path: Path) -> None:
-    with servers.sentinel() as setup:
+    with servers.sentinel(fails_over=True) as setup:
         siege = SpoolSiege(tmp_path, setup.url())
         with siege.fighting():
             siege.until_acked(BEFORE)
@@ -70,7 +70,7 @@ def test_a_primary_is_killed_and_the_sentinels_name_another(tmp_path: Path) -> N
 
 
 def test_a_primary_of_a_cluster_is_killed(tmp_path: Path) -> None:
-    with servers.cluster() as setup:
+    with servers.cluster(fails_over=True) as setup:
         siege = SpoolSiege(tmp_path, setup.url())
         with siege.fighting():
             siege.until_acked(BEFORE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,16 @@ from tests.door.staging import eventually
 from tests.redis import servers
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def test_a_room_without_its_redis_keeps_what_is_put(tmp_path: Path) -> None:
-    url, spool = f"redis://127.0.0.1:{free_port()}/0", f"sqlite:///{tmp_path / 'spool.db'}"
-    with postroom.open(url, spool=spool) as room:
-        room.queue("emails").put("a")
-        stats = room.stats()
-        assert (stats.redis_active, stats.depth, stats.health.ok) == (False, 1, True)
-    with postroom.open(url, spool=spool) as room:
-        delivery = room.queue("emails").claim(timeout=1)
-        assert delivery and delivery.body == "a"
+    with servers.silent_port() as port:
+        url, spool = f"redis://127.0.0.1:{port}/0", f"sqlite:///{tmp_path / 'spool.db'}"
+        with postroom.open(url, spool=spool) as room:
+            room.queue("emails").put("a")
+            stats = room.stats()
+            assert (stats.redis_active, stats.depth, stats.health.ok) == (False, 1, True)
+        with postroom.open(url, spool=spool) as room:
+            delivery = room.queue("emails").claim(timeout=30)
+            assert delivery and delivery.body == "a"
 
 
 def test_what_was_put_meanwhile_moves_over(tmp_path: Path) -> None:
