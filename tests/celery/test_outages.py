@@ -39,7 +39,7 @@ def _restart(fsync: str) -> Iterator[Outage]:
 @contextlib.contextmanager
 def _frozen() -> Iterator[Outage]:
     with servers.single() as server:
-        yield Outage(server.url(socket_timeout="1s"), server.freeze, server.thaw, _LONG)
+        yield Outage(server.url(socket_timeout="3s"), server.freeze, server.thaw, _LONG)
 
 
 @contextlib.contextmanager
@@ -55,25 +55,37 @@ def _disconnected() -> Iterator[Outage]:
 
 @contextlib.contextmanager
 def _sentinel() -> Iterator[Outage]:
-    with servers.sentinel(fails_over=True) as setup:
+    with servers.sentinel() as setup:
         first = setup.primary
+
+        def kill() -> None:
+            # Not before: a primary that is only slow would be replaced, with what its replicas have not got.
+            for n, watcher in enumerate(setup.watchers):
+                span = 2_000 if n else 400  # as in servers
+                watcher.ask("SENTINEL", "SET", servers.SERVICE, "down-after-milliseconds", span)
+            first.kill()
 
         def elected() -> None:
             setup.await_primary(first)
 
-        yield Outage(setup.url(), first.kill, elected, 0.0)
+        yield Outage(setup.url(), kill, elected, 0.0)
 
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[Outage]:
-    with servers.cluster(fails_over=True) as nodes:
+    with servers.cluster() as nodes:
         owner = nodes.owner("postroom:{shop}:ready")
         heir = nodes.replica_of(owner)
+
+        def kill() -> None:
+            for server in nodes.servers:  # not before, see above
+                server.ask("CONFIG", "SET", "cluster-node-timeout", 1_000)
+            owner.kill()
 
         def promoted() -> None:
             servers.until(lambda: heir.ask("ROLE")[0] == b"master", "no failover")
 
-        yield Outage(nodes.url(), owner.kill, promoted, 0.0)
+        yield Outage(nodes.url(), kill, promoted, 0.0)
 
 
 OUTAGES: dict[str, Callable[[], contextlib.AbstractContextManager[Outage]]] = {
