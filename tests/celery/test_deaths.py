@@ -26,7 +26,7 @@ def test_a_short_battle(open_shop: Opener, name: str) -> None:
     """The long one, with its figures, is `make battle`."""
     # A worker that the machine stops for some seconds must not lose its lease.
     shop = open_shop(broker_transport_options={"visibility_timeout": 15}, task_ignore_result=True)
-    verdict = Battle(shop, name, tasks=400, kills=3, seed=7, rate=60, workers=2).run(patience=150)
+    verdict = Battle(shop, name, tasks=400, kills=3, seed=7, rate=60, workers=2).run(patience=300)
     assert (verdict.submitted, verdict.kills) == (400, 3)
     assert verdict.lost == []
     assert verdict.unexplained == []

@@ -86,7 +86,7 @@ def test_a_stop_waits_no_longer_than_the_role_says(shop: Shop, room: Room, tmp_p
 )
 def test_what_makes_no_sense_is_one_line(shop: Shop, arguments: list[str], complaint: str) -> None:
     ran = subprocess.run(
-        [*COMMAND, *arguments], cwd=REPO, env=shop.environ, capture_output=True, text=True, timeout=60,
+        [*COMMAND, *arguments], cwd=REPO, env=shop.environ, capture_output=True, text=True, timeout=100,
         check=False,
     )  # fmt: skip
     assert ran.returncode in (1, 2)
