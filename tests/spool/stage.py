@@ -19,7 +19,7 @@ from postroom.errors import Closed, EngineUnavailable
 from postroom.model import Leased, NewMessage
 from postroom.room import Room
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def eventually(condition: Callable[[], object], complaint: object = "", timeout: float = PATIENCE) -> None:
