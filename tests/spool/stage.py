@@ -135,6 +135,19 @@ def opened(remote: Remote, spool: Engine | None = None, **options: Any) -> Itera
         engine.close()
 
 
+@contextmanager
+def hanging(remote: Remote, engine: SpoolEngine, *only: str) -> Iterator[None]:
+    """The primary hangs, and for so long a second is too long to wait for an answer."""
+    errands = engine._line.errands
+    patient, errands.timeout = errands.timeout, 1.0
+    remote.hang(*only)
+    try:
+        yield
+    finally:
+        errands.timeout = patient
+        remote.answer()
+
+
 def room_on(engine: Engine, **settings: Any) -> Room:
     return Room(engine, config.load(environ={}, **settings))
 
