@@ -41,6 +41,8 @@ CLUSTER_ACL = f"{MINIMAL_ACL} +cluster|slots +asking"
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 #: Far more than anything takes, on a machine that is busy with something else (seconds).
 PATIENCE = 60.0
+#: For clients whose test is not about timeouts: however busy the machine is, a server is not away.
+PATIENT = {"socket_timeout": "60s", "socket_connect_timeout": "60s"}
 #: For so long a healthy server is silent on no machine (ms).
 _NEVER = 600_000
 #: Where Debian puts daemons is not in everybody's PATH.
