@@ -35,7 +35,7 @@ class RedisContract(ContractBase):
     @classmethod
     def _servers(cls) -> Iterator[None]:
         with cls.run_servers() as started:
-            cls.url = started.url()
+            cls.url = started.url(**servers.PATIENT)
             yield
 
     def make_engine(self, clock: ManualClock) -> RedisEngine:

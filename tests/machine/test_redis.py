@@ -40,7 +40,7 @@ TestRedisMachine.settings = MACHINE_SETTINGS
 @pytest.fixture(autouse=True, scope="module")
 def _server() -> Iterator[None]:
     with servers.single() as server:
-        RedisMachine.url = server.url()
+        RedisMachine.url = server.url(**servers.PATIENT)
         yield
 
 
@@ -54,5 +54,5 @@ def guarded() -> AbstractContextManager[servers.Server]:
 @pytest.mark.parametrize("place", [servers.valkey, guarded, servers.sentinel, servers.cluster])
 def test_elsewhere(place: Callable[[], AbstractContextManager[Any]]) -> None:
     with place() as started:
-        machine = type("ElsewhereMachine", (RedisMachine,), {"url": started.url()})
+        machine = type("ElsewhereMachine", (RedisMachine,), {"url": started.url(**servers.PATIENT)})
         run_state_machine_as_test(machine, settings=settings(MACHINE_SETTINGS, max_examples=15))

@@ -41,6 +41,8 @@ CLUSTER_ACL = f"{MINIMAL_ACL} +cluster|slots +asking"
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 #: Far more than anything takes, on a machine that is busy with something else (seconds).
 PATIENCE = 60.0
+#: For clients whose test is not about timeouts: however busy the machine is, a server is not away.
+PATIENT = {"socket_timeout": "60s", "socket_connect_timeout": "60s"}
 #: For so long a healthy server is silent on no machine (ms).
 _NEVER = 600_000
 #: Where Debian puts daemons is not in everybody's PATH.
@@ -404,7 +406,8 @@ def _watchers(folder: Path, servers: list[Server], quick: bool) -> list[Server]:
             # If all stand at once, each votes for itself, and the next try comes six seconds later.
             f"monitor {SERVICE} {HOST} {servers[0].port} {2 if n else 1}",
             f"down-after-milliseconds {SERVICE} {(2_000 if n else 400) if quick else _NEVER}",
-            f"failover-timeout {SERVICE} 3000",
+            # A failover that takes longer is given up, and one that nobody asked for tried again.
+            f"failover-timeout {SERVICE} {3_000 if quick else 60_000}",
             *(f"known-replica {SERVICE} {HOST} {server.port}" for server in servers[1:]),
             *(f"known-sentinel {SERVICE} {HOST} {port} {name}" for port, name in others),
         ]
@@ -417,7 +420,8 @@ def _hurry(watcher: Server) -> None:
     A replica of which it heard nothing for five pings cannot be promoted, and during a failover it asks
     a replica about itself only once a second: the pings must not be too quick.
     """
-    fast = ("INFO-PERIOD", "200", "PING-PERIOD", "400", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "200")
+    # Whoever was not asked about itself for two periods of INFO tells nobody what to do.
+    fast = ("INFO-PERIOD", "1000", "PING-PERIOD", "400", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "200")
     # One that a busy machine held up trusts its clock again after a moment, not after half a minute.
     watcher.ask("SENTINEL", "DEBUG", *fast, "TILT-PERIOD", "2000")
 

@@ -38,7 +38,7 @@ DRAIN = Script.of("drain", "#!lua flags=allow-oom\nreturn redis.call('DEL', KEYS
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Less than it would take without the bound that is tested; far more than it takes."""
+    """Far more than it takes; without the bound that is tested it would be for ever."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds
@@ -79,7 +79,7 @@ def test_the_server_sees_who_is_connected(server: servers.Server, open_client: O
 
 
 def test_threads_share_few_connections(server: servers.Server, open_client: Opener) -> None:
-    client = open_client(server.url(max_connections=3))
+    client = open_client(server.url(max_connections=3, socket_timeout="60s"))
     threads = [threading.Thread(target=lambda: client.run(COUNT, [b"n"], [1])) for _ in range(30)]
     for thread in threads:
         thread.start()
@@ -170,10 +170,10 @@ def test_a_full_server_refuses_puts_and_still_drains(open_client: Opener) -> Non
 
 
 def test_all_connections_in_use(server: servers.Server, open_client: Opener) -> None:
-    client = open_client(server.url(max_connections=1, socket_timeout="200ms"))
+    client = open_client(server.url(max_connections=1, socket_timeout="3s"))
     pool = client._route._server._calls  # type: ignore[attr-defined]
     link = pool.take()
-    with within(4), pytest.raises(EngineBusy, match="max_connections"):
+    with within(30), pytest.raises(EngineBusy, match="max_connections"):
         client.command("PING")
     pool.give_back(link)
     assert client.command("PING") == b"PONG"
@@ -216,10 +216,10 @@ def test_a_restarted_server_is_found_again(open_client: Opener) -> None:
 
 def test_a_lost_answer_is_not_repeated_and_said_to_be_uncertain(open_client: Opener) -> None:
     with servers.single() as server:
-        client = open_client(server.url(socket_timeout="300ms"))
+        client = open_client(server.url(socket_timeout="5s"))
         client.run(COUNT, [b"n"], [1])
         server.freeze()
-        with within(4), pytest.raises(EngineUnavailable, match="not known") as caught:
+        with within(30), pytest.raises(EngineUnavailable, match="not known") as caught:
             client.run(COUNT, [b"n"], [1])
         assert is_uncertain(caught.value)
         server.thaw()
@@ -230,13 +230,13 @@ def test_a_lost_answer_is_not_repeated_and_said_to_be_uncertain(open_client: Ope
 def test_a_long_rest_is_followed_by_a_check(open_client: Opener) -> None:
     with servers.single() as server:
         client = open_client(
-            server.url(socket_timeout="300ms", socket_connect_timeout="300ms", health_check_interval="1ms")
+            server.url(socket_timeout="3s", socket_connect_timeout="3s", health_check_interval="1ms")
         )
         client.command("PING")
         rested = time.monotonic() + 0.002
         server.freeze()
         servers.until(lambda: time.monotonic() > rested, "time stands still")
-        with within(6), pytest.raises(EngineUnavailable) as caught:
+        with within(30), pytest.raises(EngineUnavailable) as caught:
             client.run(COUNT, [b"n"], [1])
         assert not is_uncertain(caught.value)  # the check failed, so the script was never sent
         server.thaw()
@@ -348,6 +348,15 @@ def test_nobody_there() -> None:
         error = opening(f"redis://:secret@127.0.0.1:{port}/0")
     assert type(error) is EngineUnavailable
     assert "refused" in str(error)
+
+
+def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the resolver says it; to ask one takes a network, or its timeouts."""
+
+    def unknown(*args: object, **options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert type(opening("redis://nowhere.invalid")) is EngineUnavailable
 
 

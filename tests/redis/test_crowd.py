@@ -85,8 +85,14 @@ def test_an_idle_worker_costs_less_than_a_command_a_second(
     Crowd(stack, server.url())
     listening(server, "blpop", CROWD)
     monkeypatch.setattr(Client, "_translated", counted)
-    began = time.monotonic()
-    time.sleep(WATCHED)  # a rate needs a span; a slow machine makes it longer, and the rate smaller
-    rate = len(calls) / (time.monotonic() - began) / CROWD
-    print(f"\n{rate:.2f} commands a second and idle worker")
-    assert rate < 1
+
+    def rate() -> float:
+        calls.clear()
+        began = time.monotonic()
+        time.sleep(WATCHED)  # a rate needs a span; a slow machine makes it longer, and the rate smaller
+        found = len(calls) / (time.monotonic() - began) / CROWD
+        print(f"\n{found:.2f} commands a second and idle worker")
+        return found
+
+    # On a busy machine some of them are still beginning their work when all can be rung.
+    eventually(lambda: rate() < 1, "they never rest")

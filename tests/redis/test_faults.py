@@ -116,7 +116,7 @@ def test_a_server_is_away_for_longer_than_a_lease(tmp_path: Path) -> None:
         result = siege.result(f"Redis away for longer than a lease of {LEASE:.0f} s")
         check(siege, result)
     assert result.away > LEASE
-    assert result.again == {}
+    assert set(result.again) <= {"starved"}
 
 
 def flush_scripts(server: Server) -> None:

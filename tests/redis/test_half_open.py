@@ -33,8 +33,8 @@ def proxy(server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
         yield proxy
 
 
-def url_of(proxy: Proxy) -> str:
-    return f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=500ms&socket_connect_timeout=5s"
+def url_of(proxy: Proxy, timeout: str = "500ms") -> str:
+    return f"redis://127.0.0.1:{proxy.port}/0?socket_timeout={timeout}&socket_connect_timeout=30s"
 
 
 def test_who_waits_notices_and_hears_again(server: servers.Server, proxy: Proxy) -> None:
@@ -46,6 +46,7 @@ def test_who_waits_notices_and_hears_again(server: servers.Server, proxy: Proxy)
             waiter.arm()
             listening(server, "blpop")
             listening(server, "xread")
+            before = proxy.count
             proxy.stall()
             began = time.monotonic()
             # The server still has the old connection, so its ring goes nowhere; who hears again looks.
@@ -55,7 +56,7 @@ def test_who_waits_notices_and_hears_again(server: servers.Server, proxy: Proxy)
             while heard != {"q", "news"}:
                 assert time.monotonic() < began + PATIENCE, f"heard {set(heard)}"
                 heard |= waiter.wait(1.0)
-            assert time.monotonic() - began >= BLOCK / 2, "it was told over a connection that carries nothing"
+            assert proxy.count > before, "it was told over a connection that carries nothing"
             # And over the new connections it hears as before.
             waiter.clear()
             (delivery,) = producer.claim("q", ClaimRequest()).deliveries
@@ -71,16 +72,20 @@ def test_what_rang_meanwhile_is_looked_for_before_the_next_wait(
     server: servers.Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring went into the old connection, so to wait for another would be to wait for nothing."""
-    events: list[str] = []
+    events: list[tuple[str, int]] = []
     recover, hear = waiting.QueueListener.recover, waiting.QueueListener.hear
 
     def recovered(listener: waiting.QueueListener, bells: frozenset[str]) -> None:
-        events.append("recovered")
+        events.append(("recovered", proxy.count))
         recover(listener, bells)
 
     def heard(listener: waiting.QueueListener, bells: frozenset[str]) -> None:
         hear(listener, bells)
-        events.append("heard")
+        events.append(("heard", proxy.count))
+
+    def events_after(connections: int) -> list[str]:
+        """Without what was heard just before, over a connection that still carried it."""
+        return [event for event, count in events if count > connections]
 
     engine = RedisEngine(Client(urls.read(urlsplit(url_of(proxy)))))
     try:
@@ -89,18 +94,19 @@ def test_what_rang_meanwhile_is_looked_for_before_the_next_wait(
             listening(server, "blpop")
             monkeypatch.setattr(waiting.QueueListener, "recover", recovered)
             monkeypatch.setattr(waiting.QueueListener, "hear", heard)
+            before = proxy.count
             proxy.stall()
-            events.clear()
-            eventually(lambda: "recovered" in events)
             assert waiter.wait(PATIENCE) == {"q"}
+            eventually(lambda: events_after(before))
     finally:
         engine.close()
-    assert events.index("recovered") == 0, events
+    assert events_after(before)[0] == "recovered", events
 
 
 def test_of_many_connections_the_first_that_carries_nothing_speaks_for_all(proxy: Proxy) -> None:
     """Else each of them would cost a call its timeout."""
-    client = Client(urls.read(urlsplit(url_of(proxy))))
+    # What comes over a new connection has so long on a busy machine.
+    client = Client(urls.read(urlsplit(url_of(proxy, "5s"))))
     pool = client._route._server._calls  # type: ignore[attr-defined]  # as so many threads would use it
     try:
         for link in [pool.take() for _ in range(5)]:
@@ -122,7 +128,7 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
         seen.append(delivery.body)
 
     with postroom.open(url_of(proxy)) as room, postroom.open(server.url()) as producer:
-        queue = producer.queue("q", postroom.Policy(lease="2s", max_attempts=20))
+        queue = producer.queue("q", postroom.Policy(lease="5s", max_attempts=20))
         with postroom.Worker(room, {"q": handle}, concurrency=2):
             for number in range(3):
                 queue.put(number)
@@ -130,6 +136,6 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
                 listening(server, "blpop")
                 proxy.stall()
                 queue.put_many(range(100 * (number + 1), 100 * (number + 1) + 50))
-            eventually(lambda: len(set(seen)) == 153, "some were never worked on")
+            eventually(lambda: len(set(seen)) == 153, "some were never worked on", timeout=120)
             eventually(lambda: queue.stats().counters["acked"] == 153)
         assert (queue.stats().depth, queue.stats().processing, queue.stats().dead) == (0, 0, 0)

@@ -88,6 +88,18 @@ def test_a_clock_that_differs_is_told(
     assert clock.level is level, clock
 
 
+def test_an_answer_that_takes_long_is_no_clock_that_differs(
+    server: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_up = iter([-6.0, 0.0])  # as if it was asked that long ago
+    real = time.time
+    with postroom.open(server.url()) as room:
+        client = room.engine._client  # type: ignore[attr-defined]  # the Redis engine
+        monkeypatch.setattr("time.time", lambda: real() + next(held_up, 0.0))
+        clock = inspection._clock(client)
+    assert clock.level is Level.OK, clock
+
+
 @pytest.mark.parametrize(
     ("url", "auth", "tls"),
     [

@@ -39,7 +39,7 @@ class Both:
     def _engine(self, kind: type[RedisEngine], ahead: str = "0ms") -> RedisEngine:
         clock = ManualClock(self.clock()) if ahead != "0ms" else self.clock
         clock.advance(ahead)
-        return kind(Client(urls.read(urlsplit(self._server.url()))), "test", clock)
+        return kind(Client(urls.read(urlsplit(self._server.url(**servers.PATIENT)))), "test", clock)
 
     def declare(self, policy: Policy, ahead: str = "0ms") -> None:
         """By somebody whose clock is so far ahead."""

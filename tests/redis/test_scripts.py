@@ -33,7 +33,7 @@ def make(server: servers.Server) -> Iterator[Maker]:
     made: list[RedisEngine] = []
 
     def engine(clock: ManualClock | None = None) -> RedisEngine:
-        made.append(RedisEngine(Client(urls.read(urlsplit(server.url()))), "test", clock))
+        made.append(RedisEngine(Client(urls.read(urlsplit(server.url(**servers.PATIENT)))), "test", clock))
         return made[-1]
 
     yield engine

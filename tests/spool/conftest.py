@@ -25,15 +25,6 @@ def remote(quick: None) -> Remote:
 
 
 @pytest.fixture
-def hasty(remote: Remote) -> Iterator[SpoolEngine]:
-    """One that waits a second for an answer, and no longer: for a primary that hangs."""
-    engine = spool_on(remote, timeout=1_000)
-    yield engine
-    remote.answer()
-    engine.close()
-
-
-@pytest.fixture
 def engine(remote: Remote) -> Iterator[SpoolEngine]:
     engine = spool_on(remote)
     yield engine

@@ -26,7 +26,9 @@ class SpoolSiege(Siege):
     def __init__(self, folder: Path, url: str) -> None:
         self._spool = f"sqlite:///{folder / 'spool.db'}"
         # A unique key is what a spool cannot promise; what is remembered it may not work on.
-        environ = {"POSTROOM_SPOOL": self._spool, "BATTLE_KEYED": "0"}
+        # Who is killed refuses at once; who is slow, on a busy machine, is not away.
+        patience = {"POSTROOM_HEALTH_CHECK_TIMEOUT": "30s"}
+        environ = {"POSTROOM_SPOOL": self._spool, "BATTLE_KEYED": "0", **patience}
         # While Redis is full, what is in the spool has to wait: here it is seldom.
         super().__init__(folder, url, lease=LEASE, remember="0s", capacity=1_000, environ=environ)
         #: How long after Redis was back all was moved over, at most (seconds).

@@ -19,7 +19,7 @@ from postroom.errors import Closed, EngineUnavailable
 from postroom.model import Leased, NewMessage
 from postroom.room import Room
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def eventually(condition: Callable[[], object], complaint: object = "", timeout: float = PATIENCE) -> None:
@@ -133,6 +133,19 @@ def opened(remote: Remote, spool: Engine | None = None, **options: Any) -> Itera
     finally:
         remote.answer()
         engine.close()
+
+
+@contextmanager
+def hanging(remote: Remote, engine: SpoolEngine, *only: str) -> Iterator[None]:
+    """The primary hangs, and for so long a second is too long to wait for an answer."""
+    errands = engine._line.errands
+    patient, errands.timeout = errands.timeout, 1.0
+    remote.hang(*only)
+    try:
+        yield
+    finally:
+        errands.timeout = patient
+        remote.answer()
 
 
 def room_on(engine: Engine, **settings: Any) -> Room:

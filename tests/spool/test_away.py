@@ -28,6 +28,7 @@ from tests.spool.stage import (
     await_moved,
     claim,
     eventually,
+    hanging,
     ids,
     left,
     opened,
@@ -86,41 +87,36 @@ def test_a_server_that_comes_back_unusable_is_still_away(
 # --- bounded --------------------------------------------------------------------------------------
 
 
-def test_a_put_waits_no_longer_than_the_timeout(remote: Remote, hasty: SpoolEngine) -> None:
-    engine = hasty
-    remote.hang()
-    began = time.monotonic()
-    id = put(engine)
-    assert 1.0 <= time.monotonic() - began < PATIENCE / 2
-    asked = remote.verbs.count("put")
-    later = put(engine)
-    assert remote.verbs.count("put") == asked, "who knows that Redis is away does not ask"
-    assert ids(claim(engine)) == [later], "nobody knows whether Redis has the first one"
-    remote.answer()
+def test_a_put_waits_no_longer_than_the_timeout(remote: Remote, engine: SpoolEngine) -> None:
+    with hanging(remote, engine):
+        began = time.monotonic()
+        id = put(engine)
+        assert 1.0 <= time.monotonic() - began < PATIENCE / 2
+        asked = remote.verbs.count("put")
+        later = put(engine)
+        assert remote.verbs.count("put") == asked, "who knows that Redis is away does not ask"
+        assert ids(claim(engine)) == [later], "nobody knows whether Redis has the first one"
     eventually(lambda: engine.redis_active)
     eventually(lambda: [entry.id for entry in engine.find("q", State.READY).entries] == [id])
 
 
-def test_every_caller_is_bounded_at_once(remote: Remote, hasty: SpoolEngine) -> None:
-    engine = hasty
-    remote.hang()
-    began = time.monotonic()
-    threads = [threading.Thread(target=put, args=(engine,)) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.monotonic() - began < PATIENCE / 2, "they waited one after the other"
-    assert engine.spool.stats("q").depth == 20
+def test_every_caller_is_bounded_at_once(remote: Remote, engine: SpoolEngine) -> None:
+    with hanging(remote, engine):
+        began = time.monotonic()
+        threads = [threading.Thread(target=put, args=(engine,)) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < PATIENCE / 2, "they waited one after the other"
+        assert engine.spool.stats("q").depth == 40
 
 
-def test_a_claim_that_answers_too_late_is_handed_back(remote: Remote, hasty: SpoolEngine) -> None:
-    engine = hasty
+def test_a_claim_that_answers_too_late_is_handed_back(remote: Remote, engine: SpoolEngine) -> None:
     id = put(engine)
-    remote.hang("turn")
-    assert claim(engine) == []
-    await_away(engine)
-    remote.answer()
+    with hanging(remote, engine, "turn"):
+        assert claim(engine) == []
+        await_away(engine)
     eventually(lambda: engine.redis_active)
     eventually(lambda: remote.engine.stats("q").counters["released"] == 1)
     (leased,) = claim(engine)

@@ -45,7 +45,7 @@ def test_what_an_ended_process_left_in_the_spool_is_moved_by_the_next(quick: Non
 
 def test_processes_that_share_a_spool_move_each_message_once(quick: None, tmp_path: Path) -> None:
     remote = Remote()
-    engines = [SpoolEngine(remote.connect, sqlite(tmp_path), timeout=1_000) for _ in range(3)]
+    engines = [SpoolEngine(remote.connect, sqlite(tmp_path), timeout=30_000) for _ in range(3)]
     remote.refuse()
     expected = {put(engine) for _ in range(40) for engine in engines}
     worked = [leased for engine in engines for leased in claim(engine, n=3)]

@@ -24,6 +24,7 @@ from tests.spool.stage import (
     await_moved,
     claim,
     eventually,
+    hanging,
     opened,
     put,
     room_on,
@@ -35,11 +36,11 @@ def test_either_side_rings(remote: Remote, engine: SpoolEngine) -> None:
     with engine.waiter(["q"]) as waiter:
         waiter.arm()
         remote.engine.put("q", [NewMessage()])
-        assert waiter.wait(5) == {"q"}
+        assert waiter.wait(PATIENCE) == {"q"}
         engine.spool.put("q", [NewMessage()])
-        assert waiter.wait(5) == {"q"}
+        assert waiter.wait(PATIENCE) == {"q"}
         waiter.ring("hands")
-        assert select.select([waiter], [], [], 5)[0]
+        assert select.select([waiter], [], [], PATIENCE)[0]
         assert waiter.clear() == {"hands"}
         assert waiter.wait(0) == frozenset()
 
@@ -49,7 +50,7 @@ def test_a_switch_rings_everybody(remote: Remote, engine: SpoolEngine) -> None:
         waiter.arm()
         remote.refuse()
         put(engine)
-        assert "" in waiter.wait(5)
+        assert "" in waiter.wait(PATIENCE)
         waiter.clear()
         remote.answer()
         eventually(lambda: "" in waiter.wait(0.1))
@@ -57,7 +58,7 @@ def test_a_switch_rings_everybody(remote: Remote, engine: SpoolEngine) -> None:
         claim(engine)
         waiter.clear()
         put(engine)
-        assert "q" in waiter.wait(5), "it listens to Redis again"
+        assert "q" in waiter.wait(PATIENCE), "it listens to Redis again"
 
 
 def test_a_waiter_made_while_redis_is_away_hears_it_later(quick: None) -> None:
@@ -73,34 +74,36 @@ def test_a_waiter_made_while_redis_is_away_hears_it_later(quick: None) -> None:
         eventually(lambda: "q" in waiter.wait(0.1))
 
 
-def test_nothing_is_asked_of_the_waiter_of_a_redis_that_hangs(remote: Remote, hasty: SpoolEngine) -> None:
-    engine = hasty
+def test_nothing_is_asked_of_the_waiter_of_a_redis_that_hangs(remote: Remote, engine: SpoolEngine) -> None:
     waiter = engine.waiter(["q"])
     waiter.arm()
-    remote.hang()
-    put(engine)
-    await_away(engine)
-    began = time.monotonic()
-    waiter.disarm()
-    waiter.arm()
-    waiter.clear()
-    waiter.close()
-    waiter.close()
-    assert time.monotonic() - began < PATIENCE / 2, "it waited until Redis gave up"
+    with hanging(remote, engine):
+        put(engine)
+        await_away(engine)
+        began = time.monotonic()
+        waiter.disarm()
+        waiter.arm()
+        waiter.clear()
+        waiter.close()
+        waiter.close()
+        assert time.monotonic() - began < PATIENCE / 2, "it waited until Redis gave up"
 
 
 def test_an_event_loop_can_wait_with_it(remote: Remote, engine: SpoolEngine) -> None:
+    timer = threading.Timer(0.05, put, (engine,))
+
     async def wait() -> frozenset[str]:
         rung = asyncio.Event()
         asyncio.get_running_loop().add_reader(waiter.fileno(), rung.set)
-        threading.Timer(0.05, put, (engine,)).start()
-        await asyncio.wait_for(rung.wait(), 5)
+        timer.start()
+        await asyncio.wait_for(rung.wait(), PATIENCE)
         asyncio.get_running_loop().remove_reader(waiter.fileno())
         return waiter.clear()
 
     with engine.waiter(["q"]) as waiter:
         waiter.arm()
         assert asyncio.run(wait()) == {"q"}
+        timer.join()
 
 
 # --- a worker -------------------------------------------------------------------------------------

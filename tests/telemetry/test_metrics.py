@@ -92,11 +92,11 @@ def test_the_six_insights_are_there(room: Room) -> None:
 
 
 def test_the_sla_is_told_beside_its_target(room: Room) -> None:
-    room.queue("jobs", policy=Policy(sla_p95="2s")).put(1)
+    room.queue("jobs", policy=Policy(sla_p95="10m")).put(1)
     Worker(room, {"jobs": fail_sometimes}).run(drain=True)
     found = scrape(room)
-    assert found["postroom_sla_target_seconds", "jobs"] == 2
-    assert 0 <= found["postroom_sla_p95_seconds", "jobs"] < 2
+    assert found["postroom_sla_target_seconds", "jobs"] == 600
+    assert 0 <= found["postroom_sla_p95_seconds", "jobs"] < 600
 
 
 def test_a_timer_of_the_users_own_is_told(room: Room) -> None:
@@ -205,7 +205,7 @@ def test_whoever_is_scraped_tells_of_all_processes_also_of_those_that_ended(tmp_
         for child in children:
             child.start()
         for child in children:
-            child.join(90)
+            child.join(240)
             assert child.exitcode == 0
         found = scrape(bystander)
         assert found["postroom_messages_settled_total", "jobs", "acked"] == 60
@@ -239,7 +239,7 @@ def test_forked_children_need_no_port_of_their_own(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with postroom.open(url) as room:
         room.queue("jobs").put_many(range(40))
-    subprocess.run([sys.executable, "-c", PREFORK, url], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", PREFORK, url], check=True, timeout=240)
     with postroom.open(url) as parent:
         found = scrape(parent)
     assert found["postroom_messages_claimed_total", "jobs"] == 40
