@@ -146,7 +146,7 @@ class Schedules:
             remember=_REMEMBER,
         )
         extra = {"event": "schedule.put", "schedule": schedule.name, "queue": schedule.queue}
-        log.info("schedule put", extra={**extra, "message_id": put.id, "created": put.created})
+        log.info("schedule put", extra={**extra, "message_id": put.id, "is_new": put.created})
         return put
 
     # --- for people -------------------------------------------------------------------------

@@ -80,6 +80,15 @@ def test_a_slot_becomes_a_message_when_it_is_due(engine: MemoryEngine, clock: Ma
     assert message.id == Schedule(name="hourly", queue="reports", every="1h").message_id(slot)
 
 
+def test_a_slot_is_put_also_where_everything_is_logged(
+    engine: MemoryEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = planned(engine, nightly={"queue": "reports", "every": "1h"})
+    with caplog.at_level(logging.INFO):
+        Schedules(room).run_now("nightly")
+    assert [record.is_new for record in caplog.records if hasattr(record, "is_new")] == [True]
+
+
 def test_the_look_after_next_is_at_the_slot(
     engine: MemoryEngine, clock: ManualClock, on_the_hour: int
 ) -> None:
