@@ -332,7 +332,7 @@ def test_a_store_held_by_another_process_is_waited_for_but_not_for_ever(path: Pa
         began = time.monotonic()
         with pytest.raises(EngineBusy, match="nothing was changed"):
             writer.run(note("never"))
-        assert 0.2 <= time.monotonic() - began < 5
+        assert 0.2 <= time.monotonic() - began < PATIENCE
         os.kill(child.process.pid, signal.SIGCONT)
         child.tell("go")
         assert child.hear() == "out"
@@ -346,10 +346,10 @@ def test_who_waits_behind_a_busy_store_does_not_wait_for_each_other_too(path: Pa
     with Child(HOLD, path) as child:
         assert child.hear() == "inside"
         began = time.monotonic()
-        futures = [crowd.submit(crowd.writer.run, note("never")) for _ in range(40)]
+        futures = [crowd.submit(crowd.writer.run, note("never")) for _ in range(250)]
         outcomes = [future.exception(PATIENCE) for future in futures]
-        # One by one it would be 12 s. A few may come when the others have just given up.
-        assert time.monotonic() - began < 5
+        # One by one it would be 75 s. A few may come when the others have just given up.
+        assert time.monotonic() - began < 30
     assert {type(outcome) for outcome in outcomes} == {EngineBusy}
     crowd.writer.run(note("x"))
     assert notes_in(path) == ["x"]
@@ -357,7 +357,7 @@ def test_who_waits_behind_a_busy_store_does_not_wait_for_each_other_too(path: Pa
 
 
 def test_a_store_that_comes_free_in_time_is_used(path: Path) -> None:
-    crowd = Crowd(path)
+    crowd = Crowd(path, busy_timeout=60_000)
     with Child(HOLD, path) as child:
         assert child.hear() == "inside"
         futures = [crowd.submit(crowd.writer.run, note("x")) for _ in range(8)]
@@ -437,9 +437,9 @@ def test_a_suspended_writer_has_nothing_open_and_steps_wait(path: Path, crowd: C
 
 def test_both_sides_of_a_fork_write(path: Path) -> None:
     code = """
-writer = writer_on(path)
+writer = writer_on(path, 60_000)
 writer.run(note("before"))
-assert writer.suspend(5)
+assert writer.suspend(60)
 # What waits in the parent is the parent's.
 threading.Thread(target=writer.run, args=(note("waited"),)).start()
 while not writer._queue: time.sleep(0.001)
@@ -576,7 +576,7 @@ def test_a_thousand_interrupts_lose_and_double_nothing_of_others(path: Path) -> 
     code = """
 import random
 random.seed(1)
-writer = writer_on(path)
+writer = Writer(File(path, schemas=SCHEMA, synchronous="normal"), Notes)  # no commit waits for a disk
 armed, running, done = False, True, []
 def interrupt(*_):
     if armed: raise KeyboardInterrupt
