@@ -23,7 +23,7 @@ from postroom.testing import ManualClock
 from postroom.worker.handlers import Handler
 
 #: Long enough for a machine that does three other things; nothing waits for so long when all is well.
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 def eventually(condition: Callable[[], object], timeout: float = PATIENCE) -> None:
