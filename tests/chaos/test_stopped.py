@@ -244,7 +244,7 @@ def test_workers_keep_what_they_have_and_go_on_when_the_lock_is_free(
     tmp_path: Path, busy_timeout: str
 ) -> None:
     """Held for longer than their leases: whoever cannot call is not dead, so nothing is given to another."""
-    path, lease = tmp_path / "store.db", 4.0
+    path, lease = tmp_path / "store.db", 6.0
     begun: Counter[str] = Counter()
 
     def handle(delivery: Delivery) -> None:
