@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -11,3 +13,7 @@ pytest.register_assert_rewrite("postroom.testing")
 # The same examples in every run: a red test must be repeatable. Exploring is for those who have the time.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would every process of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

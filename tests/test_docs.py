@@ -34,7 +34,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     command = [sys.executable, str(script)]
-    ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -59,7 +59,7 @@ def test_the_page_about_roles_can_be_followed(tmp_path: Path) -> None:
 
     def run(*args: str) -> str:
         command = [sys.executable, "-m", "postroom.cli", *args]
-        ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=100)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 

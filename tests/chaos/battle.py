@@ -66,6 +66,11 @@ class Fighter:
         return self.process.poll() is None and self.ledger.exists() and self.ledger.stat().st_size > 0
 
     @property
+    def has_closed(self) -> bool:
+        """Whether it has left its room in peace; how slow its end was may be noted after that."""
+        return [line.word for line in self.lines() if line.word != "slow"][-1] == "closed"
+
+    @property
     def is_stopped(self) -> bool:
         return self._stopped_at is not None
 
@@ -256,6 +261,7 @@ class Battle:
         with postroom.open(self.url) as room:
             queues = [room.queue(name) for name in QUEUES]
             self.wait_for(lambda: all(_is_drained(queue.stats()) for queue in queues))
+        self.wait_for(self._all_at_work)  # the last poison may have called for one more
         self._end("worker")
 
     def _end(self, role: str) -> None:
@@ -265,7 +271,7 @@ class Battle:
         self.wait_for(lambda: all(fighter.process.poll() is not None for fighter in leaving), looking=False)
         for fighter in leaving:
             assert fighter.process.returncode == 0, f"{fighter.name}:\n{fighter.log.read_text()[-3_000:]}"
-            assert fighter.lines()[-1].word == "closed"
+            assert fighter.has_closed
             fighter.over = True
 
     def wait_for(self, condition: Callable[[], bool], *, looking: bool = True) -> None:

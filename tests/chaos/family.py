@@ -25,6 +25,11 @@ warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*
 CHILDREN, PUTS = 4, 100
 
 
+def opened(path: str) -> Room:
+    """Many write at once here: whoever is unlucky may have to wait for all others."""
+    return postroom.open(url_of(path, busy_timeout="1m"))
+
+
 def forked(work: Callable[[], None]) -> int:
     """A child that does this and ends, without anything that belongs to the parent's end."""
     child = os.fork()
@@ -44,7 +49,7 @@ def reap(children: list[int]) -> list[int]:
 
 def put_together(path: str) -> None:
     """Parent and children put at once, through a room that was open before; the parent claims too."""
-    with postroom.open(url_of(path)) as room:
+    with opened(path) as room:
         queue = room.queue("q", Policy(lease="1h", ack_timeout="1h"))
         queue.put("before")
         taken = [queue.claim(timeout=0)]
@@ -66,7 +71,7 @@ def put_together(path: str) -> None:
 
 def fork_under_load(path: str) -> None:
     """Forks come while other threads of the parent are in the middle of their steps."""
-    with postroom.open(url_of(path)) as room:
+    with opened(path) as room:
         queue = room.queue("q")
         stop = threading.Event()
         made: list[str] = []
@@ -97,7 +102,7 @@ def _put_some(room: Room, count: int) -> None:
 
 def worker_in_child(path: str) -> None:
     """A multiprocessing child works with the room of its parent, which goes on waiting and putting."""
-    with postroom.open(url_of(path)) as room:
+    with opened(path) as room:
         queue = room.queue("q")
         queue.put_many(range(50))
         before = Worker(room, {"other": lambda delivery: None}).start()  # threads of every kind
@@ -106,7 +111,7 @@ def worker_in_child(path: str) -> None:
         queue.put_many(range(50))
         eventually(lambda: queue.stats().counters["acked"] == 100)
         child.terminate()
-        child.join(30)
+        child.join(60)
         room.queue("other").put("x")
         eventually(lambda: room.queue("other").stats().counters["acked"] == 1)
         before.stop()
@@ -120,7 +125,7 @@ def _work(room: Room) -> None:
 
 def child_outlives(path: str) -> None:
     """The parent closes its room and ends; what it opened is the child's to use no less."""
-    with postroom.open(url_of(path)) as room:
+    with opened(path) as room:
         room.queue("q").put("x")
         gate, opener = os.pipe()
 
@@ -131,7 +136,7 @@ def child_outlives(path: str) -> None:
         child = forked(later)
     os.write(opener, b"x")
     codes = reap([child])
-    with postroom.open(url_of(path)) as again:
+    with opened(path) as again:
         print(*codes, again.queue("q").stats().ready)
 
 

@@ -29,6 +29,8 @@ class Work(NamedTuple):
     seconds: float
     fails: bool = False
     poison: bool = False
+    #: A file that has to be there before it ends.
+    until: str = ""
 
 
 def body_of(id: str, chance: random.Random) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tests.chaos.outside import PATIENCE, REPO, check_sound
 ALL = 1 + (family.CHILDREN + 1) * family.PUTS
 
 
+@pytest.mark.timeout(4 * PATIENCE)
 @pytest.mark.parametrize(
     ("scene", "said"),
     [
@@ -27,7 +28,7 @@ def test_both_sides_of_a_fork_go_on(tmp_path: Path, scene: str, said: str) -> No
     path = tmp_path / "store.db"
     run = subprocess.run(
         [sys.executable, "-m", "tests.chaos.family", scene, str(path)],
-        cwd=REPO, check=False, capture_output=True, text=True, timeout=PATIENCE,
+        cwd=REPO, check=False, capture_output=True, text=True, timeout=3 * PATIENCE,
     )  # fmt: skip
     assert (run.stdout.strip(), run.stderr) == (said, "")
     assert run.returncode == 0

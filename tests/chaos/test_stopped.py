@@ -18,7 +18,7 @@ from postroom import Delivery, Policy, Worker
 from postroom.errors import EngineBusy
 from postroom.ids import new_id
 from tests.chaos.battle import Fighter
-from tests.chaos.load import LEASE, POLICY, QUEUES, Work, body_with
+from tests.chaos.load import POLICY, QUEUES, Work, body_with
 from tests.chaos.outside import (
     BLOW,
     PATIENCE,
@@ -59,21 +59,34 @@ def held(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def two_workers(path: Path, work: Work) -> Iterator[tuple[Fighter, Fighter]]:
-    """The first has been stopped for so long that the second has begun on the only message there is."""
+def two_workers(path: Path) -> Iterator[tuple[Fighter, Fighter]]:
+    """The first has been stopped for so long that the second has begun on the only message there is.
+
+    Both are done with it when `let_end` says so, and nobody is slow enough to lose it to the other again.
+    """
     with postroom.open(url_of(path)) as room:
-        id = new_id()
+        id, work = new_id(), Work(0.0, until=str(gate_of(path)))
         room.queue(QUEUES[0], POLICY).put(body_with(id, work), id=id)
     fighters = [Fighter(path.parent, url_of(path), "worker", 1, 1)]
     try:
         eventually(lambda: "begin" in words(fighters[0]))
         stop_outside_of_a_step(fighters[0], path)
+        with postroom.open(url_of(path)) as room:
+            room.queue(QUEUES[0], Policy(lease="1h", ack_timeout="1h"))
         fighters.append(Fighter(path.parent, url_of(path), "worker", 2, 1))
         eventually(lambda: "begin" in words(fighters[1]))
         yield fighters[0], fighters[1]
     finally:
         for fighter in fighters:
             fighter.end()
+
+
+def gate_of(path: Path) -> Path:
+    return path.with_name("gate")
+
+
+def let_end(path: Path) -> None:
+    gate_of(path).touch()
 
 
 def words(fighter: Fighter) -> list[str]:
@@ -102,7 +115,7 @@ def check_worked_once(path: Path, *fighters: Fighter) -> None:
     for fighter in fighters:
         fighter.ask_to_end()
         assert fighter.process.wait(PATIENCE) == 0
-        assert words(fighter)[-1] == "closed"
+        assert fighter.has_closed
     assert (counted["acked"], counted["reclaimed"], counted["claimed"], counted["dead"]) == (1, 1, 2, 0)
     assert "acked" in words(fighters[1])
     assert "acked" not in words(fighters[0])
@@ -111,7 +124,8 @@ def check_worked_once(path: Path, *fighters: Fighter) -> None:
 
 def test_who_was_stopped_while_another_finished_its_work_is_told_that_it_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with two_workers(path, Work(1.5 * LEASE)) as (stopped, other):
+    with two_workers(path) as (stopped, other):
+        let_end(path)
         eventually(lambda: "acked" in words(other))
         stopped.go_on()
         eventually(lambda: "late" in words(stopped))
@@ -122,10 +136,11 @@ def test_who_was_stopped_while_another_finished_its_work_is_told_that_it_is_gone
 
 def test_who_was_stopped_while_another_still_works_is_told_that_it_lost_it(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with two_workers(path, Work(2.5 * LEASE)) as (stopped, other):
+    with two_workers(path) as (stopped, other):
         stopped.go_on()
         eventually(lambda: "lost" in words(stopped))
         assert "end" not in words(other)
+        let_end(path)
         eventually(lambda: "acked" in words(other))
         check_worked_once(path, stopped, other)
 
@@ -212,8 +227,8 @@ say("done")
             assert queue.stats().ready == 0
             child.process.send_signal(signal.SIGCONT)
             assert child.hear() == "True"
-            queue.put("y")
             assert child.hear() == "done"
+        queue.put("y")  # when the other is gone: a commit may take longer than we wait here
         assert sorted(map(str, (delivery.body for delivery in queue.claim_many(10)))) == [
             "0",
             "1",
@@ -229,7 +244,7 @@ def test_workers_keep_what_they_have_and_go_on_when_the_lock_is_free(
     tmp_path: Path, busy_timeout: str
 ) -> None:
     """Held for longer than their leases: whoever cannot call is not dead, so nothing is given to another."""
-    path, lease = tmp_path / "store.db", 4.0
+    path, lease = tmp_path / "store.db", 6.0
     begun: Counter[str] = Counter()
 
     def handle(delivery: Delivery) -> None:
@@ -262,13 +277,15 @@ def test_a_claim_that_had_to_wait_for_the_lock_has_its_whole_lease(tmp_path: Pat
     claimed: list[Delivery | None] = []
     with postroom.open(url_of(path, busy_timeout="1m")) as room:
         queue = room.queue("q", Policy(lease="2s", ack_timeout="2s"))
-        queue.put("x")
+        id = queue.put("x").id
         with held(path):
             waiting = threading.Thread(target=lambda: claimed.append(queue.claim(timeout=0)))
             waiting.start()
             waiting.join(2.5)  # longer than the lease
             assert waiting.is_alive()
+            released = time.time() * 1_000
         waiting.join()
-        assert queue.stats().overdue == 0
+        deadline = queue.get(id).deadline
+        assert deadline and deadline >= released + 2_000
         assert claimed[0]
         claimed[0].ack()

@@ -65,7 +65,7 @@ def handle(delivery):
     gate.wait(60)
 
 room = postroom.open(url_of(path))
-queue = room.queue("q", Policy(lease="3s"))
+queue = room.queue("q", Policy(lease="15s"))
 accepted = [put.id for put in queue.put_many(["x" * 500] * 50)]
 worker = Worker(room, {"q": handle}, concurrency=4).start()
 eventually(lambda: len(begun) == 4)

@@ -35,7 +35,7 @@ class Shell(PlainShell):
             pass
         finally:
             os.close(ours)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
         return output.decode()
 
 

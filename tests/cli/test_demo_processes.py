@@ -12,6 +12,8 @@ from postroom.cli.demo import processes, wire
 from postroom.cli.demo.ledger import Ledger, Taken
 from postroom.cli.demo.processes import Member
 
+PATIENCE = 60.0
+
 REPORTS: list[wire.Report] = [
     wire.Ready(),
     wire.Took([7, 8], 1.0),
@@ -59,7 +61,7 @@ def test_a_last_line_that_is_cut_off_was_not_said(cut: int) -> None:
 def test_what_a_process_reports_is_in_the_ledger_even_if_it_is_killed(stage: Stage, ledger: Ledger) -> None:
     said = b"".join(LINES)[:-5]
     member = stage.start(f"import os, signal; os.write(1, {said!r}); signal.pause()")
-    assert member.has_done.wait(10)
+    assert member.has_done.wait(PATIENCE)
     member.kill()
     assert member.is_ready.is_set()
     assert ledger.taken == [Taken(7, 1.0), Taken(8, 1.0)]
@@ -83,14 +85,14 @@ def test_a_process_that_ends_by_itself_is_an_accident(
     code: str, words: str, stage: Stage, ledger: Ledger
 ) -> None:
     member = stage.start(code)
-    assert member.has_ended(within=10)
+    assert member.has_ended(within=PATIENCE)
     assert ledger.accident.startswith(f"worker 1 (pid {member.pid}) {words}")
 
 
 def test_a_process_that_fails_while_it_stops_is_an_accident_too(stage: Stage, ledger: Ledger) -> None:
     failing = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); "
     member = stage.start(f"{failing} import os; os.write(1, {LINES[2] + LINES[3]!r}); signal.pause()")
-    assert member.has_done.wait(10)
+    assert member.has_done.wait(PATIENCE)
     member.ask_to_stop()
-    assert member.has_ended(within=10)
+    assert member.has_ended(within=PATIENCE)
     assert "ended with exit code 3" in ledger.accident

@@ -50,7 +50,7 @@ def hire() -> Iterator[Hire]:
     workers: list[Worker] = []
 
     def start(room: Room, handlers: Mapping[str, Handler] | None = None, **options: Any) -> Worker:
-        worker = Worker(room, handlers, **{"stop_timeout": "10s", **options})
+        worker = Worker(room, handlers, **{"stop_timeout": "30s", **options})
         workers.append(worker)
         return worker.start()
 

@@ -17,7 +17,7 @@ from postroom.errors import Bury, InvalidInput
 from postroom.room import Room
 from postroom.standing import KIND, Standing, State, standings
 from postroom.testing import ManualClock
-from tests.door.staging import Hire, Wire, eventually, room_on
+from tests.door.staging import PATIENCE, Hire, Wire, eventually, room_on
 
 
 class Time:
@@ -438,7 +438,7 @@ def test_a_worker_claims_nothing_while_its_breaker_is_open(
     eventually(lambda: state(guard) is State.OPEN and payouts.stats().processing == 0)
     calls = provider.calls
     other.put(1)  # the worker goes on with everything else
-    assert worked.wait(15)
+    assert worked.wait(PATIENCE)
     eventually(lambda: other.stats().processing == 0)
     assert provider.calls == calls <= 8
     stats = payouts.stats()
@@ -511,7 +511,7 @@ def test_what_was_claimed_ahead_is_handed_back_when_the_breaker_opens(live: Room
             raise ConnectionError("it is down")
 
     hire(live, {"payouts": pay}, breakers={"payouts": guard}, prefetch=9)
-    assert began.wait(15)
+    assert began.wait(PATIENCE)
     eventually(lambda: payouts.stats().processing == 10)
     go.set()
     eventually(lambda: payouts.stats().processing == 0)

@@ -22,7 +22,7 @@ from postroom import Delivery, Policy, Worker
 from postroom.engines.steps.bells import BellWaiter
 from postroom.model import State
 from postroom.room import Room
-from tests.door.staging import Hire, Wire, entries, eventually, room_on
+from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, room_on
 
 
 def test_a_stop_finishes_what_runs_and_hands_back_the_rest(live: Room) -> None:
@@ -61,7 +61,7 @@ def test_work_that_fails_during_a_stop_is_tried_again(live: Room) -> None:
         raise LookupError
 
     worker = Worker(live, {"q": handler}).start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
     gate.set()
@@ -83,12 +83,12 @@ def test_a_stop_does_not_wait_for_work_that_settled_itself(
         delivery.ack()
 
     worker = Worker(live, {"q": handler}).start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
     eventually(lambda: worker._dispatcher and worker._dispatcher._leaving and worker._dispatcher._asleep)
     gate.set()
-    stopping.join(5)
+    stopping.join(PATIENCE / 2)
     assert not stopping.is_alive()
 
 
@@ -105,7 +105,7 @@ def test_what_was_started_ahead_is_handed_back_without_an_attempt(live: Room) ->
     queue.put_many(range(100))
     eventually(lambda: queue.stats().counters["acked"] == 100)
     queue.put_many(["long", *range(15)])
-    assert stuck.wait(10)
+    assert stuck.wait(PATIENCE)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
     eventually(lambda: queue.stats().ready == 15)
@@ -120,24 +120,24 @@ def test_a_stop_that_takes_too_long_is_told_and_its_work_is_not_acked(
 ) -> None:
     queue = live.queue("q", Policy(lease="300ms", ack_timeout="10s"))
     put = queue.put("endless")
-    began = threading.Event()
+    began, before = threading.Event(), set(threading.enumerate())
 
     def handler(delivery: Delivery) -> None:
         began.set()
         gate.wait()
 
     worker = Worker(live, {"q": handler}, stop_timeout="100ms").start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE)
     started = time.monotonic()
     worker.stop()
-    assert 0.1 <= time.monotonic() - started < 5
+    assert 0.1 <= time.monotonic() - started < PATIENCE
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     fields = record.__dict__
     assert (fields["event"], fields["count"], fields["ids"]) == ("worker.unfinished", 1, [put.id])
     gate.set()
-    eventually(lambda: not [thread for thread in threading.enumerate() if "hand" in thread.name])
+    eventually(lambda: not [each for each in set(threading.enumerate()) - before if "hand" in each.name])
     assert queue.stats().counters["acked"] == 0
-    again = queue.claim(timeout=10)
+    again = queue.claim(timeout=PATIENCE)
     assert again and again.id == put.id, "nobody renews its lease any more"
 
 
@@ -152,18 +152,16 @@ def test_a_worker_that_is_stopping_lets_others_hear_what_comes(hire: Hire, gate:
 
         worker = hire(room, {"q": handler}, concurrency=4, keeper=False)
         queue.put("long")
-        assert began.wait(10)
+        assert began.wait(PATIENCE)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
         eventually(lambda: worker._dispatcher and worker._dispatcher._leaving)
         got: list[Any] = []
-        waiting = threading.Thread(target=lambda: got.append(queue.claim(timeout=10)))
+        waiting = threading.Thread(target=lambda: got.append(queue.claim(timeout=PATIENCE)))
         waiting.start()
         time.sleep(0.1)  # so that it most likely sleeps; if not, it gets the message all the sooner
-        put = time.monotonic()
         queue.put("for the other")
         waiting.join()
-        assert time.monotonic() - put < 5
         assert got[0] and got[0].body == "for the other"
         gate.set()
         stopping.join()
@@ -184,7 +182,7 @@ def test_a_stop_is_not_overheard_by_a_worker_that_just_closes_its_ears(
     eventually(lambda: worker._dispatcher and worker._dispatcher._asleep)
     monkeypatch.setattr(BellWaiter, "disarm", stop_then_disarm)
     live.queue("q").put(1)
-    eventually(lambda: getattr(worker._dispatcher, "_leaving", True), timeout=5)
+    eventually(lambda: getattr(worker._dispatcher, "_leaving", True), timeout=PATIENCE / 2)
 
 
 def test_a_run_ends_when_its_room_is_shut_down_and_empty(live: Room) -> None:
@@ -203,13 +201,16 @@ def test_a_run_ends_when_its_room_is_shut_down_and_empty(live: Room) -> None:
     assert queue.stats().scheduled == 1
 
 
-def test_an_idle_run_ends_at_once_when_its_room_is_shut_down(live: Room, hire: Hire) -> None:
-    worker = hire(live, {"q": lambda delivery: None})
-    eventually(lambda: worker._dispatcher and worker._dispatcher._asleep)
-    began = time.monotonic()
-    live.shutdown()
-    eventually(lambda: not worker._running.locked())
-    assert time.monotonic() - began < 4
+def test_an_idle_run_ends_at_once_when_its_room_is_shut_down(
+    hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom.worker.worker._NAP", 600.0)
+    with room_on(poll_timeout="1h") as room:
+        room.queue("q", Policy(lease="1h"))
+        worker = hire(room, {"q": lambda delivery: None}, keeper=False)
+        eventually(lambda: worker._dispatcher and worker._dispatcher._asleep)
+        room.shutdown()
+        eventually(lambda: not worker._running.locked())
 
 
 def test_a_worker_takes_what_was_put_just_before_the_shutdown(wire: Wire) -> None:
@@ -253,6 +254,7 @@ finished = []
 def handler(delivery):
     sys.stdout.write("begun\\n")
     sys.stdout.flush()
+    worker._stopping.wait()
     time.sleep({seconds})
     finished.append(delivery.body)
 
@@ -296,7 +298,7 @@ def program(seconds: float) -> Iterator[subprocess.Popen[str]]:
 def test_a_signal_stops_a_run_gracefully(name: signal.Signals) -> None:
     with program(0.3) as process:
         process.send_signal(name)
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
     report = json.loads(out.splitlines()[-1])
     assert report == {
@@ -309,13 +311,11 @@ def test_a_signal_stops_a_run_gracefully(name: signal.Signals) -> None:
 
 
 def test_a_second_signal_does_not_wait() -> None:
-    with program(60) as process:
+    with program(600) as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout and process.stdout.readline() == "stopping\n"
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
-        assert time.monotonic() - began < 10
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
 
@@ -334,5 +334,5 @@ def test_a_run_in_another_thread_leaves_signals_alone(live: Room) -> None:
     eventually(worker._running.locked)
     assert signal.getsignal(signal.SIGTERM) == before
     worker.stop()
-    running.join(10)
+    running.join(PATIENCE)
     assert not running.is_alive()

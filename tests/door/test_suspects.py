@@ -15,7 +15,7 @@ from postroom.model import State
 from postroom.queue import Queue
 from postroom.room import Room
 from postroom.testing import ManualClock
-from tests.door.staging import Hire, Wire, entries, eventually, let_pass, room_on, taken
+from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, let_pass, room_on, taken
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_who_waits_is_told_when_the_place_is_free(clock: ManualClock) -> None:
     assert first.suspect
     assert len(dropped) == 2
     got: list[Delivery | None] = []
-    waiting = threading.Thread(target=lambda: got.append(queue.claim(timeout=10)))
+    waiting = threading.Thread(target=lambda: got.append(queue.claim(timeout=PATIENCE)))
     waiting.start()
     eventually(lambda: any(c.verb == "turn" and c.args[3] and c.args[3].waiter for c in wire.calls))
     first.ack()
@@ -198,7 +198,7 @@ def test_a_worker_with_enough_to_do_still_looks_for_suspects(
     hire(room, {"q": handler}, concurrency=2, prefetch=prefetch, keeper=False)
     eventually(lambda: done > 200)
     let_pass(room, clock, 2)
-    assert found.wait(5)
+    assert found.wait(PATIENCE)
     assert queue.stats().ready > 1_000
 
 

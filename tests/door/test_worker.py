@@ -19,7 +19,7 @@ from postroom.errors import InvalidInput
 from postroom.limits import JSON
 from postroom.model import State
 from postroom.room import Room
-from tests.door.staging import Hire, Wire, entries, eventually, put_raw, room_on
+from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, put_raw, room_on
 
 
 def nothing(delivery: Delivery) -> None:
@@ -57,7 +57,7 @@ def test_one_hand_works_in_order(live: Room) -> None:
 
 def test_handlers_really_run_at_the_same_time(live: Room) -> None:
     live.queue("q").put_many(range(4))
-    barrier = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=PATIENCE)
     worker = drain(live, {"q": lambda delivery: barrier.wait()}, concurrency=4)
     assert not worker.last_exceptions
 
@@ -98,7 +98,7 @@ def test_a_drain_does_not_wait_for_a_limit_when_nothing_is_ready(live: Room, pol
         held = queue.claim(timeout=0)
         began = time.monotonic()
         drain(live, {"q": nothing})
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20, "it would wait for the other's ack_timeout"
         assert held
     assert queue.stats().depth == 0
 
@@ -159,10 +159,10 @@ def test_a_worker_can_be_used_with_with_and_started_again(live: Room) -> None:
 
 
 def test_a_stopped_worker_leaves_no_thread_behind(live: Room) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # some of them may end meanwhile
     with Worker(live, {"q": nothing}, concurrency=5):
-        assert threading.active_count() > before
-    assert threading.active_count() == before
+        assert set(threading.enumerate()) - before
+    assert set(threading.enumerate()) - before == set()
 
 
 def test_it_runs_once_at_a_time(live: Room, hire: Hire) -> None:

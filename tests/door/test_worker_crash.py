@@ -37,11 +37,16 @@ class Process:
 
     def handle(self, delivery: Delivery) -> None:
         if delivery.body == KILLER:
-            eventually(lambda: len(self.flying) == self.beside)
+            eventually(lambda: len(self.flying) == self.beside and self.is_led)
             self.wire.cut()
         elif not delivery.suspect:
             self.flying.add(delivery.id)
             self.wire.is_cut.wait(PATIENCE)  # in the middle of its work when the process dies
+
+    @property
+    def is_led(self) -> bool:
+        """Whether its keeper, or the last one, leads."""
+        return self.wire.records.get("lock", "keeper") is not None
 
     def bury(self) -> None:
         self.wire.bury()

@@ -16,7 +16,7 @@ from postroom.model import State
 from postroom.room import Room
 from postroom.testing import ManualClock
 from postroom.worker.heartbeat import Heartbeat
-from tests.door.staging import Hire, Wire, entries, eventually, let_pass, room_on
+from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, let_pass, room_on
 
 
 def sleep(seconds: float) -> None:
@@ -32,13 +32,13 @@ def compute(seconds: float) -> None:
 
 @pytest.mark.parametrize("work", [sleep, compute])
 def test_work_may_take_longer_than_a_lease(live: Room, hire: Hire, work: Any) -> None:
-    queue = live.queue("q", Policy(lease="900ms", ack_timeout="30s", keep_done="1h"))
+    queue = live.queue("q", Policy(lease="3s", ack_timeout="1h", keep_done="1h"))
     put = queue.put(1)
     runs: list[int] = []
 
     def handler(delivery: Delivery) -> None:
         runs.append(delivery.attempt)
-        work(2)
+        work(4)
 
     hire(live, {"q": handler}, concurrency=2)
     hire(live, {"q": handler})
@@ -62,15 +62,24 @@ def test_what_is_merely_held_is_renewed_too(clock: ManualClock, hire: Hire, gate
     assert queue.stats().ready == 2
 
 
-def test_the_heart_beats_three_times_a_lease(hire: Hire, gate: threading.Event, wire: Wire) -> None:
+def test_the_heart_beats_three_times_a_lease(
+    hire: Hire, gate: threading.Event, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[float] = []
+    real = wire.send
+
+    def send(verb: str, *args: Any, **options: Any) -> Any:
+        if verb == "renew":
+            beats.append(time.monotonic())
+        return real(verb, *args, **options)
+
+    monkeypatch.setattr(wire, "send", send)
     room = room_on(wire)
     queue = room.queue("q", Policy(lease="600ms", ack_timeout="1h"))
     queue.put(1)
     hire(room, {"q": lambda delivery: gate.wait()}, keeper=False)
-    eventually(lambda: wire.count("renew") == 1)
-    began = time.monotonic()
-    eventually(lambda: wire.count("renew") == 4)
-    assert 0.4 < time.monotonic() - began < 5
+    eventually(lambda: len(beats) > 10)
+    assert 1 < beats[10] - beats[0] < 30, "two seconds, on an idle machine"
 
 
 def leased(room: Room, n: int, lease: int = 30_000) -> list[Delivery]:
@@ -120,21 +129,21 @@ def test_a_heart_renews_more_than_a_thousand(room: Room) -> None:
 def test_work_beyond_its_ack_timeout_is_given_to_another_and_its_end_changes_nothing(
     live: Room, hire: Hire, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue = live.queue("q", Policy(lease="10s", ack_timeout="250ms", max_attempts=100, keep_done="1h"))
+    queue = live.queue("q", Policy(lease="1h", ack_timeout="250ms", max_attempts=100, keep_done="1h"))
     put = queue.put(1)
     first_may_end, deliveries = threading.Event(), []
 
     def handler(delivery: Delivery) -> None:
         deliveries.append(delivery)
         if delivery.attempt == 0:
-            first_may_end.wait(15)
+            first_may_end.wait(PATIENCE)
             return
         delivery.extend("1m")
         gate.wait()
 
     hire(live, {"q": handler}, concurrency=4)
     eventually(lambda: any(delivery.attempt for delivery in deliveries))
-    eventually(lambda: (queue.get(put.id).deadline or 0) - queue.get(put.id).message.put_at > 5_000)
+    eventually(lambda: (queue.get(put.id).deadline or 0) - queue.get(put.id).message.put_at > 30_000)
     before = queue.get(put.id)
     first_may_end.set()
     eventually(lambda: any(record.__dict__.get("event") == "delivery.lost" for record in caplog.records))
@@ -156,22 +165,23 @@ def test_a_handler_can_see_that_its_lease_is_lost(live: Room, hire: Hire) -> Non
         noticed.set()
 
     hire(live, {"q": handler})
-    assert noticed.wait(15)
+    assert noticed.wait(PATIENCE)
     eventually(lambda: queue.stats().dead == 1)
     failure = entries(queue, State.DEAD)[0].failure
     assert failure and failure.type == "AckTimeout"
 
 
-def test_a_handler_that_extends_may_go_on(live: Room, hire: Hire) -> None:
-    queue = live.queue("q", Policy(lease="10s", ack_timeout="400ms", keep_done="1h"))
+def test_a_handler_that_extends_may_go_on(room: Room, clock: ManualClock, hire: Hire) -> None:
+    queue = room.queue("q", Policy(lease="10s", ack_timeout="400ms", keep_done="1h"))
     put = queue.put(1)
 
     def handler(delivery: Delivery) -> None:
         for _ in range(20):
-            time.sleep(0.04)
+            clock.advance("300ms")
+            room.engine.sweep("q")
             delivery.extend()
 
-    hire(live, {"q": handler})
+    hire(room, {"q": handler})
     eventually(lambda: queue.stats().counters["acked"] == 1)
     assert queue.get(put.id).deliveries == 1
 
@@ -185,7 +195,7 @@ def test_a_lease_made_shorter_while_a_worker_runs_costs_nothing(live: Room, hire
         time.sleep(delivery.body)
 
     hire(live, {"q": handler})
-    live.queue("q", Policy(lease="600ms", ack_timeout="1h"))
-    queue.put(2)
+    live.queue("q", Policy(lease="3s", ack_timeout="1h"))
+    queue.put(4)
     eventually(lambda: queue.stats().counters["acked"] == 1)
     assert runs == [0]

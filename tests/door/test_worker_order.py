@@ -11,7 +11,7 @@ import pytest
 
 from postroom import Delivery, Worker
 from postroom.room import Room
-from tests.door.staging import Hire, eventually
+from tests.door.staging import PATIENCE, Hire, eventually
 
 
 def worked_off(room: Room, names: list[str], **options: Any) -> list[str]:
@@ -50,11 +50,11 @@ def test_a_message_in_a_quiet_queue_is_seen_while_another_is_busy(
     flood.put_many(range(5_000))
     handlers = {"quiet": lambda delivery: arrived.set(), "flood": slow}
     hire(live, handlers, prefetch=prefetch, order=order)
-    assert busy.wait(10)
+    assert busy.wait(PATIENCE)
     done = flood.stats().counters["acked"]
     eventually(lambda: flood.stats().counters["acked"] > done + 20)
     live.queue("quiet").put("hello", priority="high")
-    assert arrived.wait(3)
+    assert arrived.wait(PATIENCE)
     assert flood.stats().ready > 1_000
 
 

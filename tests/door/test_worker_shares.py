@@ -74,8 +74,7 @@ def test_a_share_may_hold_some_beside_what_it_works_on(
     watch = Watch(gate)
     hire(live, {"q": watch}, concurrency=8, prefetch=10, shares={"q": Share(2, prefetch)})
     eventually(lambda: leased(queue) == 2 + prefetch)
-    started = [entry for entry in entries(queue, State.PROCESSING) if entry.started_at is not None]
-    assert len(started) == 2
+    eventually(lambda: sum(entry.started_at is not None for entry in entries(queue, State.PROCESSING)) == 2)
     gate.set()
     eventually(lambda: watch.done["q"] == 50)
     assert watch.most["q"] <= 2

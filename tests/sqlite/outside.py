@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Self
 import pytest
 
 from postroom.engines.sqlite.file import File
-from postroom.engines.sqlite.writer import Writer
+from postroom.engines.sqlite.writer import Writer, _Job
 
 REPO = Path(__file__).parents[2]
 
@@ -23,7 +24,7 @@ REPO = Path(__file__).parents[2]
 SCHEMA = {1_000: "CREATE TABLE note (text TEXT);"}
 
 #: Seconds: far more than anything here takes, on a machine that is busy with something else.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 _PRELUDE = """
 import os, signal, sqlite3, sys, threading, time
@@ -81,6 +82,27 @@ def eventually(true: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+class Sleepers:
+    """The threads that wait for their turn at a writer: whoever is called goes on, in the order they came.
+
+    Otherwise each looks by itself now and then, and may find the writer free before the first was called.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.asleep: set[_Job] = set()
+        #: Set by who needs that they look by themselves.
+        self.may_look = threading.Event()
+        patch.setattr(_Job, "sleep", lambda job: self._sleep(job))  # noqa: PLW0108 - a method of the job
+
+    def _sleep(self, job: _Job) -> None:
+        self.asleep.add(job)
+        while not job._gate.acquire(timeout=0.02) and not self.may_look.is_set():
+            pass
+
+    def wait_for(self, count: int) -> None:
+        eventually(lambda: len(self.asleep) >= count)
+
+
 class Child:
     """Another process, which runs the code with `path` and says lines; it is gone when the block ends."""
 
@@ -119,7 +141,7 @@ def on_mount(mount: str, code: str, path: Path, prelude: str = _PRELUDE) -> list
     script = f'set -e; folder=$(dirname "$1"); {mount}; exec "$2" -c "$3" "$1"'
     run = subprocess.run(
         [*unshare, "sh", "-c", script, "sh", str(path), sys.executable, prelude + code],
-        cwd=REPO, check=False, capture_output=True, text=True, timeout=3 * PATIENCE,
+        cwd=REPO, check=False, capture_output=True, text=True, timeout=1.5 * PATIENCE,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3_000:]
     return run.stdout.splitlines()

@@ -22,9 +22,10 @@ import pytest
 
 from postroom.engines.sqlite.bellfolder import BellFolder, encode, mark_of
 from postroom.engines.sqlite.doorbell import Doorbell
+from tests.processes import has_stopped
 
 #: Far more than anything here takes, also on a machine that is busy with something else.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 NEIGHBOUR = """
 import json, os, sys
@@ -219,7 +220,7 @@ def test_who_arms_is_seen_at_once(ears: Callable[[], Ears], folder: Path) -> Non
     """Also when the folder changes twice within one beat of the kernel's clock."""
     here, there = ears(), ears()
     there.bell.arm("something else")
-    now = time.time_ns() + 1_000_000_001  # young for the whole test
+    now = time.time_ns() + 3_600_000_000_001  # young for the whole test
 
     def change(verb: Callable[[str], None]) -> None:
         verb("mail")
@@ -319,9 +320,8 @@ def test_a_killed_listener_is_cleared_away_by_the_last_one(
 def test_a_stopped_listener_holds_up_nobody(ears: Callable[[], Ears], invite: Invite) -> None:
     stopped, bell = invite("mail"), ears().bell
     os.kill(stopped.process.pid, signal.SIGSTOP)
-    started = time.monotonic()
+    until(lambda: has_stopped(stopped.process.pid))
     assert all(bell.ring("mail", 1) == 1 for _ in range(2_000))  # far more than its buffer holds
-    assert time.monotonic() - started < PATIENCE
     other = invite("mail")
     for turn in range(1, 6):
         assert bell.ring("mail", 1) == 1

@@ -20,7 +20,7 @@ from postroom.errors import EngineBusy, InvalidInput, QueueFull, StoreForeign
 from postroom.room import Room
 
 #: Long enough for anything that works, and only spent when it does not.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(name="path")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from postroom.limits import LAST_DUE
 from postroom.model import Accepted, Failure, NewMessage, State
 from postroom.policy import Policy
 from postroom.testing import ManualClock
-from tests.sqlite.outside import PATIENCE, eventually
+from tests.sqlite.outside import PATIENCE, Sleepers
 
 QUEUE = "q"
 Call = Sequence[NewMessage]
@@ -62,12 +61,14 @@ def put_together(engine: SqliteEngine, calls: Sequence[Call]) -> list[Answer]:
     blocking.start()
     assert inside.wait(PATIENCE)
     futures = []
-    for place, call in enumerate(calls, 1):
-        futures.append(in_thread(engine, call))
-        eventually(partial(lambda place: len(engine._writer._queue) == place, place))
-    leave.set()
-    blocking.join(PATIENCE)
-    return [_answer(future) for future in futures]
+    with pytest.MonkeyPatch.context() as patch:
+        sleepers = Sleepers(patch)
+        for place, call in enumerate(calls, 1):
+            futures.append(in_thread(engine, call))
+            sleepers.wait_for(place)
+        leave.set()
+        blocking.join(PATIENCE)
+        return [_answer(future) for future in futures]
 
 
 def _answer(future: Future[Accepted]) -> Answer:

@@ -39,8 +39,8 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
-#: Long enough for any engine to ring, and only spent when it does not.
-RING = 5.0
+#: Long enough for any engine to ring on a busy machine, and only spent when it does not.
+RING = 30.0
 #: Long enough to believe that nothing rings.
 QUIET = 0.05
 
