@@ -374,7 +374,7 @@ def sentinel(
 ) -> Iterator[Sentinels]:
     """A primary, two replicas and three sentinels with a quorum of two.
 
-    `tls`: all of them speak nothing else, also to each other. `fails_over`: within about a second when the
+    `tls`: all of them speak nothing else, also to each other. `fails_over`: some seconds after the
     primary is gone. Without it only when told so: a machine that holds a healthy server up for a moment must
     not cost those who test something else their primary, and what its replicas had not got.
     """
@@ -405,7 +405,7 @@ def _watchers(folder: Path, servers: list[Server], quick: bool) -> list[Server]:
             # The first is quick to judge and the others are slow: who stands alone for election is elected.
             # If all stand at once, each votes for itself, and the next try comes six seconds later.
             f"monitor {SERVICE} {HOST} {servers[0].port} {2 if n else 1}",
-            f"down-after-milliseconds {SERVICE} {(2_000 if n else 400) if quick else _NEVER}",
+            f"down-after-milliseconds {SERVICE} {(15_000 if n else 5_000) if quick else _NEVER}",
             # A failover that takes longer is given up, and one that nobody asked for tried again.
             f"failover-timeout {SERVICE} {3_000 if quick else 60_000}",
             *(f"known-replica {SERVICE} {HOST} {server.port}" for server in servers[1:]),
@@ -477,7 +477,7 @@ def cluster(
     """Three primaries and three replicas.
 
     `tls`: all of them speak nothing else, also to each other. `acl`: the URL is that of a user with these
-    permissions. `fails_over`: within about two seconds, see `sentinel`.
+    permissions. `fails_over`: some seconds after a primary is gone, see `sentinel`.
     """
     with _folder() as folder:
         lines = {**(options or {}), **({"user": f"app on >app-secret {acl}"} if acl else {})}
@@ -490,8 +490,8 @@ def cluster(
             _join(made)
             until(lambda: all(map(_is_whole, made.servers)), "the cluster does not come up")
             until(lambda: [*map(_links_up, made.primaries)] == [1, 1, 1], "the replicas do not follow")
-            for server in servers:
-                server.ask("CONFIG", "SET", "cluster-node-timeout", 1_000 if fails_over else _NEVER)
+            for server in servers if not fails_over else ():
+                server.ask("CONFIG", "SET", "cluster-node-timeout", _NEVER)
             yield made
 
 
