@@ -62,6 +62,12 @@ def _processing(room: Room) -> list[Entry]:
     return list(room.engine.find("shop", State.PROCESSING).entries)
 
 
+def _unsettled(room: Room) -> list[Entry]:
+    """What waits or is worked on; one that is claimed between the two looks is in both."""
+    ready = room.engine.find("shop", State.READY).entries
+    return list({entry.id: entry for entry in [*ready, *_processing(room)]}.values())
+
+
 @pytest.mark.parametrize(
     ("broker", "name"),
     [("redis", "prefork"), ("sqlite", "threads"), ("redis", "gevent"), ("sqlite", "solo")],
@@ -83,13 +89,13 @@ def test_all_comes_back_with_the_lease_and_only_what_had_begun_loses_an_attempt(
     record_property(f"all back after (s, lease {LEASE})", round(time.time() - killed, 2))
     # Not a figure: just that it was the lease that brought them back, and not the task's end or a minute.
     assert time.time() - killed < 10 * LEASE
-    shop.until(lambda: len(shop.lines("begin", "0")) == 2 and len(_processing(room)) == 4)
-    assert sorted(entry.attempt for entry in _processing(room)) == [0, 0, 0, 1]
-    assert all(entry.deliveries == 2 for entry in _processing(room))
+    # Which one the second worker begins with depends on milliseconds: each came back by its own deadline.
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    assert sorted(entry.attempt for entry in _unsettled(room)) == [0, 0, 0, 1]
     go.touch()
     shop.until(lambda: engine.stats("shop").counters["acked"] == 4)
     assert engine.stats("shop").dead == 0
-    assert all(len(shop.lines("begin", str(n))) == 1 for n in (1, 2, 3))
+    assert [len(shop.lines("begin", str(n))) for n in range(4)] == [2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("broker", ["redis"], indirect=True)
