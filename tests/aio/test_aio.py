@@ -79,7 +79,7 @@ async def test_a_task_wakes_for_a_due_message_and_never_early(room: aio.AsyncRoo
     put = await queue.put("x", delay="80ms")
     delivery = await queue.claim(timeout=60)
     assert delivery is not None and delivery.id == put.id
-    assert time.time() * 1_000 >= delivery.delivery.message.due
+    assert time.time() * 1_000 >= delivery.delivery.message.due - 2  # by the clock of the store, in whole ms
 
 
 @in_room
