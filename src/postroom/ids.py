@@ -37,7 +37,7 @@ class _Generator:
         return prefix + next(self._count).to_bytes(_RANDOM_BYTES, "big").hex()
 
 
-new_id = _Generator()
+new_id: _Generator = _Generator()
 
 # A child that went on counting from its parent's last id would make the parent's next ids.
 os.register_at_fork(after_in_child=new_id.restart)

@@ -206,6 +206,21 @@ def test_what_came_after_a_purge_is_not_cleaned_up(
 # ---- Words that no row can hold ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("whose", ["own", "another's"])
+def test_a_claim_that_saw_nothing_expire_notices_what_comes_later(
+    engine: SqliteEngine, clock: ManualClock, path: Path, whose: str
+) -> None:
+    put(engine, NewMessage(), NewMessage())
+    (first,) = engine.claim(QUEUE, ClaimRequest()).deliveries
+    another = SqliteEngine(File(str(path)), clock)
+    put(engine if whose == "own" else another, NewMessage(priority=0, ttl=1_000))
+    another.close()
+    clock.advance("2s")
+    engine.turn(QUEUE, [Settlement(first.receipt)], (), ClaimRequest())
+    stats = engine.stats(QUEUE)
+    assert (stats.ready, stats.processing, stats.dead, stats.counters["expired"]) == (0, 1, 1, 1)
+
+
 def test_receipts_of_nonsense_change_nothing(engine: SqliteEngine) -> None:
     put(engine, NewMessage())
     (delivery,) = engine.claim(QUEUE, ClaimRequest()).deliveries

@@ -45,7 +45,7 @@ EXPECTED = {
     "clean_waiting": "postroom_ready",
 }
 #: Parts of statements; a list of few queues or one portion of trash, in their natural order; one row.
-NO_PLAN = {"queue_columns", "slot", "plain_values"}
+NO_PLAN = {"queue_columns", "books", "slot", "plain_values"}
 MAY_SCAN = {"queues", "trashed", "write_lock", "next_version"}
 #: What is due at the same moment is paged by id although it is claimed by priority.
 MAY_SORT = {"page_scheduled"}

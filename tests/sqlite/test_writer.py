@@ -188,6 +188,15 @@ def test_what_queued_up_is_one_commit(path: Path, crowd: Crowd) -> None:
     assert sorted(notes_in(path)) == [*map(str, range(8)), "first"]
 
 
+def test_everybody_of_a_commit_is_woken(path: Path, crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who was over before: not by looking for themselves."""
+    monkeypatch.setattr("postroom.engines.sqlite.writer._NET", 10 * PATIENCE)
+    wrong = ValueError("wrong")
+    steps = [*map(note, "abcd"), failing(wrong), *map(note, "efg")]
+    assert crowd.go(*steps) == [None] * 5 + [wrong] + [None] * 3
+    assert notes_in(path) == ["first", *"abcdefg"]
+
+
 def test_a_commit_has_a_limit(path: Path, crowd: Crowd) -> None:
     assert crowd.go(*(note(str(number)) for number in range(70))) == [None] * 71
     assert crowd.events.count("committed") == 3

@@ -67,7 +67,7 @@ class BellFolder:
     """The folder, as every process sees it."""
 
     def __init__(self, path: str) -> None:
-        self.path = str(Path(path).absolute())
+        self.path: str = str(Path(path).absolute())
         self._listing = _NOBODY
         self._fits = len(os.fsencode(self.path)) + len("/01234567-4194304") <= _MAX_ADDRESS
 

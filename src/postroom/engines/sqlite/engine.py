@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from postroom.engine import Capabilities, QueueInfo
 from postroom.engines.sqlite import forks, inspection, outbox, trash
@@ -34,6 +35,7 @@ from postroom.limits import AUDIT, MAX_BODY, check_limit, check_name, check_publ
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
+from postroom.records import Records
 from postroom.waiter import Waiter
 
 #: How long a fork waits for a step that is under way, in seconds.
@@ -48,7 +50,7 @@ def time_of_day() -> int:
 
 
 class SqliteEngine(SteppedEngine):
-    capabilities = Capabilities(durable=True, shared=True, blocking=True, joins=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(durable=True, shared=True, blocking=True, joins=True)
 
     def __init__(
         self, file: File, clock: Callable[[], int] = time_of_day, *, max_body: int = MAX_BODY
@@ -64,7 +66,7 @@ class SqliteEngine(SteppedEngine):
         self._checkpointer = Checkpointer(file.path, file.connect)
         self._known = Known()
         self._writer = Writer(file, self._transaction)
-        self.records = SqliteRecords(self._now, self._reader, self._writer)
+        self.records: Records = SqliteRecords(self._now, self._reader, self._writer)
         with self._reader.look():
             pass  # whatever is wrong with the file is said now
         self._checkpointer.start()

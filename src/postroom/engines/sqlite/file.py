@@ -84,7 +84,7 @@ class File:
         if synchronous not in _SYNCHRONOUS:
             raise ConfigError(f"synchronous is one of {sorted(_SYNCHRONOUS)}, not {synchronous!r}")
         # SQLite follows links too, and puts its -wal beside the real file.
-        self.path = os.path.realpath(path)
+        self.path: str = os.path.realpath(path)
         self.busy_timeout = busy_timeout
         self._synchronous = synchronous
         self._outbox = outbox

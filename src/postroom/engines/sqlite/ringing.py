@@ -36,14 +36,20 @@ class Ringing(Bells):
     def tell(self, rings: dict[str, int], bells: Iterable[str]) -> None:
         """After a commit: wake so many for each queue, this process first, and all for each bell."""
         for queue, count in rings.items():
-            with self.lock:
-                told = self.ring(queue, count)
+            told = self._ring_here(queue, count)
             if told < count:
                 self._doorbell.ring(queue, count - told)
         for bell in bells:
             with self.lock:
                 self.ring_all(bell)
             self._doorbell.ring_all(bell)
+
+    def _ring_here(self, queue: str, count: int) -> int:
+        # Asked without the lock: who arms only now looks after that, and finds what was committed.
+        if not self.anybody_armed:
+            return 0
+        with self.lock:
+            return self.ring(queue, count)
 
     def _heard(self, name: str) -> None:
         """Another process rings. Whoever is awake here already will look for itself."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from postroom.model import State
+
 _BLOCK = re.compile(
     r"^-- (schema|name): (\w+)[^\n]*\n(.*?)(?=^-- (?:schema|name):|\Z)", re.DOTALL | re.MULTILINE
 )
@@ -22,3 +24,12 @@ SCHEMAS: dict[int, str] = {int(name): script for what, name, script in _blocks i
 SQL: dict[str, str] = {
     name: _FRAGMENT.sub(lambda part: _named[part[1]], text) for name, text in _named.items()
 }
+
+
+def page_statement(state: State, group: str | None, correlation_id: str | None) -> str:
+    """What pages through a state other than ready; only the dead are also found by group or task."""
+    if state is State.DEAD and group is not None:
+        return "page_group"
+    if state is State.DEAD and correlation_id is not None:
+        return "page_task"
+    return f"page_{state}"

@@ -151,10 +151,14 @@ INSERT INTO postroom_queue (name, policy, last_call, grace_until, bucket, bucket
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_queue
-UPDATE postroom_queue SET
-    policy = ?, paused = ?, pause_reason = ?, era = ?, seq = ?, last_call = ?, grace_until = ?, bucket = ?, bucket_at = ?,
-    ready = ?, suspects = ?, scheduled = ?, processing = ?, dead = ?, log_last = ?, counters = ?
-WHERE key = ?;
+UPDATE postroom_queue SET policy = ?, paused = ?, pause_reason = ?, era = ?, grace_until = ?, {books} WHERE key = ?;
+
+-- name: save_books  the same, for what almost every call changes
+UPDATE postroom_queue SET {books} WHERE key = ?;
+
+-- name: books
+seq = ?, last_call = ?, bucket = ?, bucket_at = ?, ready = ?, suspects = ?, scheduled = ?, processing = ?, dead = ?,
+log_last = ?, counters = ?;
 
 -- name: drop_queue
 DELETE FROM postroom_queue WHERE key = ?;

@@ -11,6 +11,7 @@ import msgspec
 
 from postroom.engines.sqlite.many import MANY, about, adding, portions
 from postroom.engines.sqlite.rows import (
+    NO_ID,
     SMALL,
     Row,
     is_plain,
@@ -18,11 +19,13 @@ from postroom.engines.sqlite.rows import (
     leased_row,
     new_row,
     plain_row,
+    policy_of,
     slot_of,
     stored_id,
     updated_row,
+    wanted_id,
 )
-from postroom.engines.sqlite.sql import SQL
+from postroom.engines.sqlite.sql import SQL, page_statement
 from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import Drawn, QueueState, Ripe
@@ -34,36 +37,33 @@ from postroom.policy import Policy, ticks
 _encode = msgspec.json.Encoder().encode
 _counters = msgspec.json.Decoder(dict[str, int]).decode
 _log_entry = msgspec.json.Decoder(LogEntry).decode
-_NO_ID = bytearray()
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY = State.READY
-
-#: Policies by their stored text: a store has few of them, and reading one takes longer than a claim.
-_policies: dict[str, Policy] = {}
-_MOST_POLICIES = 1_000
-
-
-def policy_of(text: str) -> Policy:
-    if text not in _policies:
-        if len(_policies) >= _MOST_POLICIES:
-            _policies.clear()
-        _policies[text] = Policy.from_text(msgspec.json.decode(text))
-    return _policies[text]
+_UNRIPE = Ripe(overdue=False, due=False, expired=False)
+#: How many values of a queue's row change rarely; they come first.
+_RARE = 5
 
 
 class SqliteState(QueueState):
     """Changes of messages are written at once, those of the queue itself by `save`."""
 
+    ready: int
+    suspects: int
+    scheduled: int
+    processing: int
+    dead: int
+
     def __init__(self, connection: sqlite3.Connection, name: str, policy: Policy, now: int) -> None:
         super().__init__(name, policy, now)
         self._db = connection
         #: 0: the queue does not exist, and nothing belongs to it.
-        self.key = 0
-        self.era = 0
-        self.log_first = ticks(now) + 1
-        self.log_last = ticks(now)
+        self.key: int = 0
+        self.era: int = 0
+        self.log_first: int = ticks(now) + 1
+        self.log_last: int = ticks(now)
         self._saved: Row = ()
         self._remembers: bool | None = None
+        self._expires: bool | None = None
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, name: str, now: int, default: Policy) -> SqliteState:
@@ -101,14 +101,19 @@ class SqliteState(QueueState):
     def save(self) -> None:
         """Write what has changed about the queue itself."""
         row = self._row()
-        if self.key and row != self._saved:
+        if not self.key or row == self._saved:
+            return
+        if row[:_RARE] == self._saved[:_RARE]:
+            self._db.execute(SQL["save_books"], row[_RARE:])
+        else:
             self._db.execute(SQL["save_queue"], row)
-            self._saved = row
+        self._saved = row
 
     def _row(self) -> Row:
+        """What `save_queue` takes: first what changes rarely, then what almost every call changes."""
         return (
-            self._text(), self.paused, self.pause_reason, self.era, self.seq, self.last_call,
-            self.grace_until, self.bucket, self.bucket_at, self.ready, self.suspects, self.scheduled,
+            self._text(), self.paused, self.pause_reason, self.era, self.grace_until,
+            self.seq, self.last_call, self.bucket, self.bucket_at, self.ready, self.suspects, self.scheduled,
             self.processing, self.dead, self.log_last, _encode(self.counters).decode(), self.key,
         )  # fmt: skip
 
@@ -157,6 +162,7 @@ class SqliteState(QueueState):
                     self._count(slot, 1)
 
     def _add_special(self, slots: Sequence[Slot]) -> None:
+        self._note_expiry(slots)
         self._db.executemany(SQL["add"], [new_row(self.key, self.era, slot) for slot in slots])
         for slot in slots:
             if len(slot.message.body) > SMALL:
@@ -168,6 +174,7 @@ class SqliteState(QueueState):
 
     def lay(self, slot: Slot) -> None:
         self._db.execute(SQL["lay"], laid_row(self.era, slot))
+        self._note_expiry((slot,))
         self._count(slot, 1)
 
     def let_go(self, slot: Slot) -> None:
@@ -194,7 +201,7 @@ class SqliteState(QueueState):
         if not (self.policy.keep_done or self.policy.dedupe_window):
             # Almost every message is removed without a look at it; those of one claim have one token.
             for token in {receipt.token for receipt in receipts}:
-                ids = [_id(receipt.id) for receipt in receipts if receipt.token == token]
+                ids = [wanted_id(receipt.id) for receipt in receipts if receipt.token == token]
                 for some in portions(ids):
                     acked.update(id.hex() for (id,) in self._find("ack", some, self.key, token))
         for _ in acked:
@@ -241,7 +248,7 @@ class SqliteState(QueueState):
         drawn, size = Drawn([], []), 0
         rows = self._in_order(suspects, now)
         for slot, _ in zip(rows, range(n + MAX_BATCH), strict=False):  # so many may turn out to be expired
-            if slot.message.expires is not None and _expired(slot, now):
+            if slot.is_expired(now):
                 drawn.expired.append(slot)
                 continue
             if not slot.message.body:
@@ -273,7 +280,7 @@ class SqliteState(QueueState):
     def _one_suspect(self, now: int) -> Iterator[Slot]:
         for slot in self._lane(1):
             yield slot
-            if not _expired(slot, now):
+            if not slot.is_expired(now):
                 return
 
     def _lane(self, suspect: int) -> Iterator[Slot]:
@@ -293,7 +300,7 @@ class SqliteState(QueueState):
     # --- finding ----------------------------------------------------------------------------
 
     def slot(self, id: str) -> Slot | None:
-        row = self._db.execute(SQL["by_id"], (self.key, _id(id), self.era)).fetchone()
+        row = self._db.execute(SQL["by_id"], (self.key, wanted_id(id), self.era)).fetchone()
         if row is None:
             return None
         slot = slot_of(self.name, row)
@@ -307,11 +314,11 @@ class SqliteState(QueueState):
             slot.message = msgspec.structs.replace(slot.message, body=row[0])
 
     def held(self, receipt: Receipt) -> Slot | None:
-        row = self._db.execute(SQL["held"], (self.key, _id(receipt.id), receipt.token)).fetchone()
+        row = self._db.execute(SQL["held"], (self.key, wanted_id(receipt.id), receipt.token)).fetchone()
         return slot_of(self.name, row) if row else None
 
     def exists(self, id: str) -> bool:
-        return self._one("exists", self.key, _id(id), self.era) is not None
+        return self._one("exists", self.key, wanted_id(id), self.era) is not None
 
     def known(self, ids: Sequence[str], now: int) -> set[str]:
         known: set[str] = set()
@@ -349,8 +356,21 @@ class SqliteState(QueueState):
         return None
 
     def ripe(self, now: int) -> Ripe:
+        if not (self.processing or self.scheduled or self._may_expire()):
+            return _UNRIPE
         wanted = {"queue": self.key, "era": self.era, "now": now}
         return Ripe(*self._db.execute(SQL["ripe"], wanted).fetchone())
+
+    def _may_expire(self) -> bool:
+        """Whether anything that waits may have an expiry; asked once, for in most queues nothing has."""
+        if self._expires is None:
+            self._expires = self.first_expiry() is not None
+        return self._expires
+
+    def _note_expiry(self, slots: Iterable[Slot]) -> None:
+        """These may wait from now on."""
+        if any(slot.message.expires is not None for slot in slots):
+            self._expires = True
 
     def overdue(self, now: int, limit: int) -> list[Slot]:
         return self._slots("overdue", self.key, now, limit) if self.processing else []
@@ -405,7 +425,7 @@ class SqliteState(QueueState):
         correlation_id: str | None,
         now: int,
     ) -> list[tuple[int, str]]:
-        key, id = (after[0], _id(after[1])) if after else (-1, _NO_ID)
+        key, id = (after[0], wanted_id(after[1])) if after else (-1, NO_ID)
         wanted = {
             "queue": self.key, "era": self.era, "key": key, "id": id, "limit": limit, "now": now,
             "group": group, "correlation_id": correlation_id,
@@ -413,11 +433,7 @@ class SqliteState(QueueState):
         if state is State.READY:
             lanes = (self._page("page_ready", wanted | {"suspect": suspect}) for suspect in (0, 1))
             return list(heapq.merge(*lanes))[:limit]
-        if state is State.DEAD and group is not None:
-            return self._page("page_group", wanted)
-        if state is State.DEAD and correlation_id is not None:
-            return self._page("page_task", wanted)
-        return self._page(f"page_{state}", wanted)
+        return self._page(page_statement(state, group, correlation_id), wanted)
 
     def groups(self, after: str, limit: int) -> list[Group]:
         rows = self._db.execute(SQL["groups"], {"queue": self.key, "after": after, "limit": limit}).fetchall()
@@ -432,16 +448,3 @@ class SqliteState(QueueState):
     def _one(self, statement: str, *values: object) -> Any:
         row = self._db.execute(SQL[statement], values).fetchone()
         return row[0] if row else None
-
-
-def _expired(slot: Slot, now: int) -> bool:
-    return slot.message.expires is not None and slot.message.expires <= now
-
-
-def _id(id: str) -> bytearray:
-    """As it is stored; a text that is no id is that of no message."""
-    try:
-        stored = stored_id(id)
-    except ValueError:
-        return _NO_ID
-    return stored if stored.hex() == id else _NO_ID

@@ -24,7 +24,7 @@ class Bells:
     """
 
     def __init__(self, lock: threading.Lock, hand_on: Callable[[str, bool], None]) -> None:
-        self.lock = lock
+        self.lock: threading.Lock = lock
         #: Called, without the lock, when a waiter leaves a queue: (name, whether it leaves a ring unused).
         self.hand_on = hand_on
         self._armed: dict[str, dict[BellWaiter, None]] = {}
@@ -80,6 +80,10 @@ class Bells:
     def last_disarmed(self, name: str) -> None:
         """Nobody waits for this name any more."""
 
+    @property
+    def anybody_armed(self) -> bool:
+        return bool(self._armed)
+
     def armed(self) -> list[str]:
         """What somebody waits for."""
         return list(self._armed)
@@ -111,7 +115,7 @@ class BellWaiter(Waiter):
         self._bells = bells
         self.queues = queues
         # A topic and a queue may share a name; a waiter hears both.
-        self.names = queues | frozenset(map(topic_bell, topics))
+        self.names: frozenset[str] = queues | frozenset(map(topic_bell, topics))
         self.rung: set[str] = set()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)

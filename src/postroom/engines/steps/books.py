@@ -18,19 +18,19 @@ class Books(abc.ABC):
 
     def __init__(self, name: str, policy: Policy, now: int) -> None:
         self.name = name
-        self.policy = policy
+        self.policy: Policy = policy
         self.paused = False
         self.pause_reason = ""
-        self.seq = 0
-        self.last_call = now
-        self.grace_until = now
-        self.bucket = policy.rate.full if policy.rate else 0
-        self.bucket_at = now
-        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.seq: int = 0
+        self.last_call: int = now
+        self.grace_until: int = now
+        self.bucket: int = policy.rate.full if policy.rate else 0
+        self.bucket_at: int = now
+        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         #: How many waiters the present step gives reason to wake: for something that can be claimed,
         #: and for an earlier due time that somebody should keep. Taken by the engine.
-        self.rings = 0
-        self.alarms = 0
+        self.rings: int = 0
+        self.alarms: int = 0
         self._news: dict[Event, list[str]] = {}
         self._told = False
 

@@ -41,6 +41,9 @@ class Slot(msgspec.Struct, gc=False):
     #: Where an engine keeps it, if that helps to find it again.
     key: int = 0
 
+    def is_expired(self, now: int) -> bool:
+        return self.message.expires is not None and self.message.expires <= now
+
     def lay_down(self) -> None:
         """Nobody holds it any more: no old receipt fits."""
         self.token = self.started_at = self.ack_deadline = self.deadline = None

@@ -44,14 +44,19 @@ class Ripe(NamedTuple):
 class QueueState(Books):
     """Where every message of one queue stands."""
 
+    #: How many messages there are in each state; `suspects` are ready too, but counted apart.
+    ready: int
+    suspects: int
+    scheduled: int
+    processing: int
+    dead: int
+    seq: int
+    rings: int
+    alarms: int
+
     def __init__(self, name: str, policy: Policy, now: int) -> None:
         super().__init__(name, policy, now)
-        #: How many messages there are in each state; `suspects` are ready too, but counted apart.
-        self.ready = 0
-        self.suspects = 0
-        self.scheduled = 0
-        self.processing = 0
-        self.dead = 0
+        self.ready = self.suspects = self.scheduled = self.processing = self.dead = 0
 
     # --- what an engine provides: to keep and find messages ---------------------------------
 
@@ -249,7 +254,7 @@ class QueueState(Books):
         first = self.first_due()
         if first is None or due < first:
             # Three should know of an earlier due time: one to wake for it, two to stand by.
-            self.alarms = 3
+            self.alarms: int = 3
 
     def make_ready(self, slot: Slot, due: int, now: int) -> None:
         """Ready, at the place it would have had it been put when due."""
