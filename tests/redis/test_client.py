@@ -9,10 +9,11 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client, Script
@@ -177,6 +178,61 @@ def test_all_connections_in_use(server: servers.Server, open_client: Opener) -> 
         client.command("PING")
     pool.give_back(link)
     assert client.command("PING") == b"PONG"
+
+
+@contextmanager
+def endless_script(server: servers.Server) -> Iterator[None]:
+    """Somebody's script runs in the server until it is killed, and the server says so after 20 ms."""
+    server.ask("CONFIG", "SET", "busy-reply-threshold", "20")
+
+    def loop() -> None:
+        with suppress(redis.RedisError):
+            server.ask("EVAL", "while true do end", "0")
+
+    script = threading.Thread(target=loop)
+    script.start()
+    try:
+        servers.until(lambda: is_busy(server), "the script does not run")
+        yield
+    finally:
+        with suppress(redis.RedisError):  # killed already
+            server.ask("SCRIPT", "KILL")
+        script.join()
+        server.ask("CONFIG", "SET", "busy-reply-threshold", "5000")
+
+
+def is_busy(server: servers.Server) -> bool:
+    try:
+        server.ask("GET", "x")
+    except redis.ResponseError as error:
+        return str(error).startswith("BUSY")
+    return False
+
+
+def test_a_server_that_is_busy_with_a_script_is_asked_again(
+    server: servers.Server, open_client: Opener
+) -> None:
+    client = open_client(server.url(**servers.PATIENT))
+    client.run(COUNT, [b"n"], [1])
+    with endless_script(server):
+        got: list[int] = []
+        asking = threading.Thread(target=lambda: got.append(client.run(COUNT, [b"n"], [1])))
+        asking.start()
+        asking.join(0.3)
+        assert got == []
+        server.ask("SCRIPT", "KILL")
+        asking.join(servers.PATIENCE)
+    assert got == [2], "done, and once"
+
+
+def test_a_server_that_stays_busy_is_not_waited_for_any_longer_than_for_an_answer(
+    server: servers.Server, open_client: Opener
+) -> None:
+    client = open_client(server.url(socket_timeout="3s"))
+    client.command("PING")
+    with endless_script(server), within(30), pytest.raises(EngineBusy, match="nothing was changed"):
+        client.run(COUNT, [b"n"], [1])
+    assert server.ask("GET", "n") is None
 
 
 def test_after_close(server: servers.Server, open_client: Opener) -> None:

@@ -79,15 +79,15 @@ class EngineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = ManualClock()
-        self.engine = self.make_engine(self.clock)
+        self.clock: ManualClock = ManualClock()
+        self.engine: Engine = self.make_engine(self.clock)
         self.oracle: Engine = MemoryEngine(self.clock)
-        self.ledger = Ledger(Policy())
+        self.ledger: Ledger = Ledger(Policy())
         self.held: list[Held] = []
         self.stale: list[Held] = []
         self.ids: list[str] = []
-        self.logged_at = [0, 0]
-        self.cursors = [self.engine.log(QUEUE).cursor, self.oracle.log(QUEUE).cursor]
+        self.logged_at: list[int] = [0, 0]
+        self.cursors: list[str] = [self.engine.log(QUEUE).cursor, self.oracle.log(QUEUE).cursor]
 
     def teardown(self) -> None:
         self.engine.close()

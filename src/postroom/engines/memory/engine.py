@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from postroom.engine import Capabilities, QueueInfo
 from postroom.engines.memory.journal import Journal
@@ -24,13 +25,14 @@ from postroom.findings import Finding, worth_a_change
 from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_limit, check_name, check_publish, topic_age
 from postroom.logs import Log, TopicEntry, TopicPage
 from postroom.policy import Policy
+from postroom.records import Records
 from postroom.waiter import Waiter
 
 _DEFAULT = Policy()
 
 
 class MemoryEngine(SteppedEngine):
-    capabilities = Capabilities(durable=False, shared=False, blocking=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(durable=False, shared=False, blocking=False)
 
     def __init__(self, clock: Callable[[], int] = wall_clock, *, max_body: int = MAX_BODY) -> None:
         self.max_body = max_body
@@ -42,7 +44,7 @@ class MemoryEngine(SteppedEngine):
         self._queues: dict[str, MemoryState] = {}
         self._topics: dict[str, Journal[TopicEntry]] = {}
         self._bells = Bells(self._lock, self._hand_on)
-        self.records = MemoryRecords(self._now, self._lock)
+        self.records: Records = MemoryRecords(self._now, self._lock)
         _engines.add(self)
 
     # --- queues -----------------------------------------------------------------------------

@@ -23,6 +23,12 @@ _READY, _SCHEDULED, _PROCESSING, _DEAD = State.READY, State.SCHEDULED, State.PRO
 class MemoryState(QueueState):
     """A message is in exactly one of `_waiting` (ready or scheduled), `_held`, `_dead` and `_done`."""
 
+    ready: int
+    suspects: int
+    scheduled: int
+    processing: int
+    dead: int
+
     def __init__(self, name: str, policy: Policy, now: int) -> None:
         super().__init__(name, policy, now)
         self.log: Journal[LogEntry] = Journal(LOG_LIMIT, first=ticks(now) + 1)

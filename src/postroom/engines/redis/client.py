@@ -1,6 +1,6 @@
 """The client of the Redis engine: scripts, single commands and blocking ones; bytes in, bytes out.
 
-It raises errors of ours only. A command is sent at most once: see `pool`. Whether a call that failed
+It raises errors of ours only. A command is done at most once: see `pool`. Whether a call that failed
 may have been done all the same, `faults.is_uncertain(error)` tells.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 from redis import exceptions as theirs
 
 from postroom.engines.redis import checks
-from postroom.engines.redis.faults import REDIS_ERRORS, fault
+from postroom.engines.redis.faults import REDIS_ERRORS, fault, is_busy
 from postroom.engines.redis.routes import Argument, Route, pack, route
 from postroom.engines.redis.urls import Settings
 from postroom.errors import Closed
@@ -22,6 +23,8 @@ from postroom.errors import Closed
 #: How much later than its timeout a blocking command may answer. The server is up to 0.1 s late by
 #: itself; a connection that is silent for longer than this is half-open.
 BLOCK_GRACE = 1.0
+#: A server that is busy with a long script is asked again after so long (seconds).
+_BUSY_PAUSE = 0.1
 
 
 class Script(NamedTuple):
@@ -42,7 +45,7 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         """Connects when first used; `check` says whether what is there will do."""
         self.settings = settings
-        self.where = settings.where
+        self.where: str = settings.where
         self._route: Route = route(settings)
         self._pid = os.getpid()
         self._closed = False
@@ -134,7 +137,7 @@ class Client:
         if self._closed:
             raise Closed("the engine is closed")
         try:
-            return ask(self._route)
+            return self._patiently(ask)
         except theirs.NoScriptError:
             raise  # for `run`
         except REDIS_ERRORS as error:
@@ -142,6 +145,22 @@ class Client:
                 raise Closed("the engine was closed during this call") from error
             ours = fault(error, self.where)
             raise ours from ours.__cause__
+
+    def _patiently(self, ask: Callable[[Route], Any]) -> Any:
+        """Ask again while the server is busy with somebody's long script, which has changed nothing of ours.
+
+        No longer than an answer may take anyway.
+        """
+        end = 0.0
+        while True:
+            try:
+                return ask(self._route)
+            except theirs.ResponseError as error:
+                now = time.monotonic()
+                end = end or now + self.settings.socket_timeout
+                if now > end or self._closed or not is_busy(error):
+                    raise
+            time.sleep(_BUSY_PAUSE)
 
 
 def _first_key(args: Sequence[Argument]) -> bytes | None:

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from postroom.engine import (
     Capabilities,
@@ -72,6 +72,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 from postroom.stats import COUNTERS, Memory, QueueStats
 from postroom.waiter import Waiter
 
@@ -81,7 +82,7 @@ _UNKNOWN = b"unknown"
 
 
 class RedisEngine(Engine):
-    capabilities = Capabilities(durable=True, shared=True, blocking=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(durable=True, shared=True, blocking=True)
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class RedisEngine(Engine):
         self._registry = Registry(client, self._names)
         self._topics = Topics(client, self._names)
         self._ringing = Ringing(client, self._names, self._now)
-        self.records = RedisRecords(self._now, client, prefix)
+        self.records: Records = RedisRecords(self._now, client, prefix)
         _engines.add(self)
 
     # --- queues -----------------------------------------------------------------------------

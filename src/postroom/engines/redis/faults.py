@@ -50,9 +50,12 @@ _BY_CLASS: list[tuple[type[Exception], _Fault]] = [
     (theirs.ClusterCrossSlotError, (EngineUnavailable, _CROSS_SLOT)),
 ]
 
+#: So begins every answer of a server in which a script has run for longer than busy-reply-threshold (5 s).
+_SCRIPT_RUNS = "BUSY "
+
 #: Replies for which the client has no class of its own (or only newer ones have), by their beginning.
 _BY_TEXT: list[tuple[str, _Fault]] = [
-    ("BUSY ", (EngineBusy, _BUSY)),
+    (_SCRIPT_RUNS, (EngineBusy, _BUSY)),
     ("DB index is out of range", (ConfigError, _NO_DB)),
     ("SELECT is not allowed in cluster mode", (ConfigError, _NO_DB)),
     ("This instance has cluster support disabled", (ConfigError, _NO_CLUSTER)),
@@ -86,6 +89,11 @@ def fault(error: Exception, where: str) -> PostroomError:
 def is_uncertain(error: BaseException) -> bool:
     """Whether what this error ended may have been done all the same."""
     return isinstance(error.__cause__, NoReply)
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether the server did not even look at the command, because a script runs."""
+    return str(error).startswith(_SCRIPT_RUNS)
 
 
 def _find(error: Exception, said: str) -> _Fault:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from ipaddress import ip_address
 
+from postroom.addresses import is_loopback
 from postroom.engines.redis.client import Client
 from postroom.errors import PostroomError
 from postroom.findings import Finding, bad, fine, worth_a_change
@@ -67,7 +67,7 @@ def _memory(info: Info) -> Finding:
 def _append_only(info: Info) -> Finding:
     if info.get("aof_enabled") != "1":
         text = "appendonly is off: a crash of Redis loses what came since its last snapshot"
-        return bad("append-only file", text, "set appendonly yes; see examples/redis/redis.conf")
+        return bad("append-only file", text, "set appendonly yes; see examples/marketplace/redis.conf")
     if info.get("aof_last_write_status", "ok") != "ok":
         return bad("append-only file", "the last write to it failed", "look for a full or broken disk")
     return fine("append-only file", "appendonly yes")
@@ -109,14 +109,7 @@ def reach(client: Client) -> list[Finding]:
 
 
 def _is_local(client: Client) -> bool:
-    return all(map(_is_loopback, (node.host for node in client.settings.nodes)))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return all(map(is_loopback, (node.host for node in client.settings.nodes)))
 
 
 def _auth(client: Client) -> Finding:

@@ -24,7 +24,7 @@ _MOST_KEPT = 10_000
 class Names:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.registry = f"{prefix}:queues".encode()
+        self.registry: bytes = f"{prefix}:queues".encode()
         self._queues: dict[str, tuple[bytes, ...]] = {}
         self._put_one: dict[str, tuple[bytes, ...]] = {}
 

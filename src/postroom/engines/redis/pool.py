@@ -57,9 +57,9 @@ class Link:
         connection.connect()
         self._connection = connection
         self._timeout = 0.0
-        self.alive = True
-        self.epoch = 0
-        self.used_at = time.monotonic()
+        self.alive: bool = True
+        self.epoch: int = 0
+        self.used_at: float = time.monotonic()
         self.set_timeout(timeout)
         self._poll = _poll(self._socket)
 

@@ -83,7 +83,7 @@ class Ringing(Bells):
         self._begin()
 
     def _begin(self) -> None:
-        self.process = os.urandom(8)
+        self.process: bytes = os.urandom(8)
         self._count = itertools.count()
         #: By the one name each is for; in one server's memory, by none.
         self._listeners: dict[str, Listener] = {}
@@ -193,7 +193,7 @@ class Listener:
         self._client = ringing.client
         self._names = ringing.names
         self._only = only
-        self.private = ringing.names.private(ringing.process.hex(), only, self.what)
+        self.private: bytes = ringing.names.private(ringing.process.hex(), only, self.what)
         self._changed = threading.Condition(ringing.lock)
         self._thread: threading.Thread | None = None
         #: What the present command is about; None while there is none.

@@ -14,7 +14,7 @@ from postroom.limits import MAX_BATCH
 from postroom.model import Outcome, Receipt, Settlement
 from postroom.policy import Policy
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The most settles that wait for Redis in one process.
 MOST = 10_000

@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from postroom.engine import (
     Capabilities,
@@ -48,7 +48,7 @@ from postroom.records import Records
 from postroom.stats import Memory, QueueStats
 from postroom.waiter import Waiter
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: What is put was checked before it comes to the spool, where held messages are somewhat larger.
@@ -56,7 +56,7 @@ _ANY_SIZE = 2**30
 
 
 class SpoolEngine(OnlyInRedis):
-    capabilities = Capabilities(durable=True, shared=True, blocking=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(durable=True, shared=True, blocking=True)
 
     def __init__(
         self,

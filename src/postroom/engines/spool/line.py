@@ -13,7 +13,7 @@ from postroom.engine import Engine
 from postroom.engines.spool.errands import Errands
 from postroom.errors import Closed, EngineUnavailable
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: How long to stay away at least, first and at most (seconds): doubled when the last return did not last.
@@ -56,12 +56,12 @@ class Line:
         uncertain: Callable[[BaseException], bool],
         on_switch: Callable[[Switch], None],
     ) -> None:
-        self.errands = errands
-        self.active = False
-        self.since = time.time()
-        self.reason = "not connected yet"
+        self.errands: Errands = errands
+        self.active: bool = False
+        self.since: float = time.time()
+        self.reason: str = "not connected yet"
         #: When to try to return at the earliest (monotonic seconds).
-        self.hold_until = 0.0
+        self.hold_until: float = 0.0
         self._connect = connect
         self._uncertain = uncertain
         self._on_switch = on_switch

@@ -17,7 +17,7 @@ from postroom.limits import MAX_BATCH
 from postroom.model import Action, Entry, Move, NewMessage, State
 from postroom.policy import Policy
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _KIND, _KEY = "lock", "spool.mover"
 #: A mover that was silent for this long is taken for dead (ms). Two at once do no harm.

@@ -23,8 +23,8 @@ class Split:
     def __init__(self, receipts: Sequence[Receipt]) -> None:
         self._receipts = receipts
         self._ours = [receipt.token.startswith(_MARK) for receipt in receipts]
-        self.any_near = any(self._ours)
-        self.any_far = not all(self._ours)
+        self.any_near: bool = any(self._ours)
+        self.any_far: bool = not all(self._ours)
 
     def near(self, items: Sequence[T]) -> list[T]:
         return [item for item, ours in zip(items, self._ours, strict=True) if ours]

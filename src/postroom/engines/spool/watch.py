@@ -24,7 +24,7 @@ from postroom.engines.spool.mover import Fill, Mover
 from postroom.errors import Closed, ConfigError, EngineUnavailable, PostroomError, QueueFull
 from postroom.limits import MAX_BATCH
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How often Redis is asked while it is away, and how often the spool is looked at: busy, empty (seconds).
 PROBE, LOOK_BUSY, LOOK_IDLE = 0.5, 1.0, 5.0
@@ -44,7 +44,7 @@ class Watch:
     def __init__(
         self, line: Line, debts: Debts, mover: Mover, gate: Gate, restore: Callable[[Engine], None]
     ) -> None:
-        self.fill = Fill()
+        self.fill: Fill = Fill()
         self._line = line
         self._debts = debts
         self._mover = mover

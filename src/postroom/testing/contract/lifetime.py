@@ -118,6 +118,8 @@ class ThreadContract(ContractBase):
 class DurableContract(ContractBase):
     """A durable engine finds everything again after it was closed."""
 
+    engine: Engine
+
     def reopen(self) -> None:
         if not self.engine.capabilities.durable:
             pytest.skip("the engine is not durable")
