@@ -1,0 +1,140 @@
+"""`postroom events`: services that publish and handle events, and what they have on RabbitMQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from postroom.celery.events import EventsApp
+    from postroom.celery.events.topology import Topology
+
+app = typer.Typer(no_args_is_help=True)
+
+Application = Annotated[str, typer.Argument(metavar="MODULE[:VARIABLE]", help="Where the events app is.")]
+#: What workers of events have no use for, and N² messages for N workers.
+_QUIET = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="events", help="Run services that publish and handle events.")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def worker(
+    context: typer.Context,
+    application: Application,
+    json: Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")] = False,
+) -> None:
+    """Start `celery worker` for a service, without mingle, gossip and heartbeat.
+
+    Further arguments are passed on.
+
+    \b
+    Examples:
+      postroom events worker billing
+      postroom events worker billing.app:app --concurrency 4 --loglevel INFO
+    """
+    _events_app(application)
+    from celery.bin.celery import celery as command
+
+    from postroom.cli.celery_worker import log_json
+
+    if json:
+        log_json()
+    command.main(args=["-A", application, "worker", *_QUIET, *context.args], prog_name="celery")
+
+
+@app.command()
+def topology(
+    application: Application,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print it; declare nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Declare what a service needs on RabbitMQ, and print it with the number of its queues.
+
+    Workers do the same when they start. What exists already stays as it is; a difference is explained.
+
+    \b
+    Examples:
+      postroom events topology billing --dry-run
+      postroom events topology billing
+    """
+    found = _events_app(application)
+    found.loader.import_default_modules()
+    plan = found.topology
+    _show(plan, json=json)
+    if not dry_run:
+        _need_rabbitmq(found)
+        from postroom.celery.events.declaring import declare
+
+        with found.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=3)
+            declare(connection, plan)
+
+
+def _show(plan: Topology, *, json: bool) -> None:
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode(plan).decode())
+        return
+    for exchange in plan.exchanges:
+        print(f"exchange  {exchange.name}  {exchange.type}{_arguments(exchange.arguments)}")
+    for queue in plan.queues:
+        print(f"queue     {queue.name}{_arguments(queue.arguments)}")
+    for binding in plan.bindings:
+        print(f"binding   {binding.source} -> {binding.target}  {binding.key}{_arguments(binding.arguments)}")
+    print(f"{len(plan.queues)} queues, {len(plan.exchanges)} exchanges, {len(plan.bindings)} bindings")
+
+
+@app.command()
+def stats(
+    application: Application,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """How many events wait: for the handlers of a service, on each rung of its ladder, and in its archive.
+
+    \b
+    Examples:
+      postroom events stats billing
+      postroom events stats billing --json | jq '."billing.v1.archive"'
+    """
+    found = _events_app(application)
+    found.loader.import_default_modules()
+    _need_rabbitmq(found)
+    from postroom.celery.events.standing import counts
+
+    standing = counts(found)
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode(standing).decode())
+        return
+    for queue, count in standing.items():
+        print(f"{queue}  {'not declared' if count is None else count}")
+
+
+def _events_app(application: str) -> EventsApp:
+    from postroom.cli.celery_worker import app_at, need_celery
+    from postroom.errors import InvalidInput
+
+    need_celery()
+    from postroom.celery.events import EventsApp
+
+    found = app_at(application)
+    if not isinstance(found, EventsApp):
+        raise InvalidInput(f"{application}: this Celery app was not made by events_app()")
+    return found
+
+
+def _need_rabbitmq(found: EventsApp) -> None:
+    from postroom.errors import InvalidInput
+
+    if not found.on_rabbitmq:
+        raise InvalidInput("this service is not on RabbitMQ; `postroom queue ls` shows its queues")
+
+
+def _arguments(arguments: Any) -> str:
+    return "".join(f"  {name}={value}" for name, value in arguments.items())

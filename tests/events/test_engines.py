@@ -1,0 +1,62 @@
+"""What a Postroom engine has for events: delays of its own, and dead letters in place of the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import postroom
+from postroom.celery.events import events_app
+from postroom.errors import NotFound
+from postroom.model import State
+from tests.events.stage import Stage
+from tests.redis import servers
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[servers.Server]:
+    with servers.single() as server:
+        yield server
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("engine", ["sqlite", "redis"])
+def test_delays_and_dead_letters_are_the_engine_s(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """On memory the same is in docs/how-to/events-between-services.md, which is run by tests/test_docs.py."""
+    url = f"sqlite:///{tmp_path}/events.db"
+    if engine == "redis":
+        url = request.getfixturevalue("redis").url()
+    with Stage(f"postroom+{url}", tmp_path, max_retries=1) as stage, postroom.open(url) as room:
+        stage.worker("billing")
+        name = stage.name("billing")
+        stage.publish("shop.order.late", 1_000)
+        stage.publish("shop.order.placed", 7, fail_in=name)
+        late = f"{name}.v1.event.shop.order.late"
+        stage.until(lambda: room.engine.stats(late).scheduled == 1)
+        assert room.engine.stats(late).processing == 0, "no part of a delay is spent in a worker"
+        queue = f"{name}.v1.event.shop.order.placed"
+        stage.until(lambda: room.engine.stats(queue).dead == 1)
+        (letter,) = room.engine.find(queue, State.DEAD).entries
+        assert letter.message.kind == "shop.order.placed"
+        assert letter.failure is not None
+        assert (letter.failure.type, letter.failure.text) == ("ValueError", "order 7 fails")
+        tries = stage.lines("placed")
+        assert [line["retries"] for line in tries] == [0, 1]
+        assert tries[1]["at"] - tries[0]["at"] >= 0.95
+
+
+def test_an_event_that_nobody_is_bound_to_is_counted_or_an_error(tmp_path: Path) -> None:
+    url = f"postroom+sqlite:///{tmp_path}/events.db"
+    careless = events_app("careless", broker_url=url)
+    careless.event("a.b")(lambda: None)()
+    assert careless.publisher.unrouted == 1
+    careful = events_app("careful", broker_url=url, unrouted="error")
+    with pytest.raises(NotFound, match=r"a\.b"):
+        careful.event("a.b")(lambda: None)()
+    for app in (careless, careful):
+        app.pool.force_close_all()
+    postroom.celery.close_offices()

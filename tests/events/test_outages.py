@@ -1,0 +1,96 @@
+"""Workers and RabbitMQ are killed, and RabbitMQ closes a channel: every event is handled all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from postroom.celery.events import events_app, intake
+from postroom.errors import EngineUnavailable
+from tests.events.rabbit import Rabbit
+from tests.events.stage import Stage
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_killed_worker_and_a_killed_broker_lose_nothing(rabbit: Rabbit, tmp_path: Path) -> None:
+    with Stage(rabbit.url, tmp_path) as stage:
+        victim = stage.worker("billing")
+        survivor = stage.worker("mailing", "--pool", "solo")
+        stage.publish("shop.order.held", 1)
+        stage.until(lambda: len(stage.lines("held")) == 2)
+        victim.kill()
+        rabbit.kill()
+        stage.release(1)
+        stage.until(lambda: stage.lines("released", "mailing"))
+        rabbit.start()
+        stage.publish("shop.order.held", 1)  # over a connection that was lost meanwhile
+        stage.worker("billing")
+        stage.until(lambda: len(stage.lines("released", "billing")) == 2)
+        stage.until(lambda: len(stage.lines("released", "mailing")) == 2)
+        # What it had done when the broker died came again, and was known.
+        stage.until(lambda: "was handled already" in survivor.log())
+        assert [line["retries"] for line in stage.lines("held", "mailing")] == [0, 0]
+        assert [line["retries"] for line in stage.lines("held", "billing")] == [0, 0, 0], "no attempt"
+
+
+@contextmanager
+def short_patience(rabbit: Rabbit) -> Iterator[None]:
+    """Have RabbitMQ close channels that took longer than a second to ack (else half an hour)."""
+    setting = "application:set_env(rabbit, {}, {})."
+    try:
+        rabbit.ctl("eval", setting.format("consumer_timeout", 1_000))
+        rabbit.ctl("eval", setting.format("channel_tick_interval", 500))
+        yield
+    finally:
+        rabbit.ctl("eval", setting.format("consumer_timeout", 1_800_000))
+        rabbit.ctl("eval", setting.format("channel_tick_interval", 60_000))
+
+
+def test_a_channel_that_the_broker_closes_is_opened_again(rabbit: Rabbit, tmp_path: Path) -> None:
+    with Stage(rabbit.url, tmp_path) as stage, short_patience(rabbit):
+        worker = stage.worker("billing", "--pool", "solo")
+        stage.publish("shop.order.held", 1)
+        stage.until(lambda: stage.lines("held"))
+        stage.until(lambda: "acknowledgement on channel" in rabbit.log())
+        stage.release(1)
+        stage.until(lambda: "was handled already" in worker.log())
+        stage.publish("shop.order.placed", 2)
+        stage.until(lambda: stage.lines("placed"))
+        assert len(stage.lines("held")) == 1
+
+
+def test_a_worker_whose_broker_came_back_empty_declares_again(rabbit: Rabbit, tmp_path: Path) -> None:
+    with Stage(rabbit.url, tmp_path) as stage:
+        worker = stage.worker("billing", "--pool", "solo")
+        names = stage.name("billing") + ".v1"
+        with rabbit.connect() as connection:
+            channel = connection.default_channel
+            for queue in ("event.shop.order.placed", "retry.1s", "archive"):
+                channel.queue_delete(f"{names}.{queue}")
+        rabbit.ctl("close_all_connections", "maintenance")
+        stage.until(lambda: worker.log().count("Connected to") == 2)
+        stage.publish("shop.order.placed", 1)
+        stage.until(lambda: stage.lines("placed"))
+        assert rabbit.count(f"{names}.retry.1s") == rabbit.count(f"{names}.archive") == 0
+
+
+def test_what_cannot_be_sent_on_is_a_lost_connection_for_celery(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = events_app("billing", broker_url="amqp://127.0.0.1:1//")
+    task = app.handler("a.b", name="handler")(lambda: None)
+
+    def away(*_: object) -> None:
+        raise EngineUnavailable("away")
+
+    monkeypatch.setattr(app, "climb", away)
+
+    class Message:
+        headers = {"event": "a.b", intake.LEFT: 5}  # noqa: RUF012  # a message as Celery hands it over
+        body = b"[[], {}, {}]"
+        delivery_info: dict[str, object] = {}  # noqa: RUF012  # the same
+
+    with pytest.raises(ConnectionError, match="away"):
+        intake._is_elsewhere(task, app, Message())
