@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from tests.celery.shop import write
 
 app = Celery("matrix", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND") or None)
 app.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
+app.conf.update(json.loads(os.environ.get("SHOP_CONFIG", "{}")))
 postroom.celery.setup(app, os.environ["SHOP_MATRIX"])
 
 
@@ -81,3 +83,13 @@ def hold(label: str, path: str) -> None:
     while not os.path.exists(path):  # noqa: PTH110  (a task, kept as plain as those of users)
         time.sleep(0.01)
     write("end", label)
+
+
+@app.task(name="few.early", acks_late=False)
+def hold_early(label: str, path: str) -> None:
+    hold(label, path)
+
+
+@app.task(name="beside.note")
+def note(label: str) -> None:
+    write("note", label)

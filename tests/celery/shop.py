@@ -123,3 +123,9 @@ def refuse(self: Any, label: str, requeue: bool) -> None:
 
     write("refuse", label)
     raise Reject("not this one", requeue=requeue)
+
+
+@app.task(bind=True)
+def tick(self: Any, label: str) -> None:
+    """What a beat sends: says for which slot."""
+    write("tick", label, slot=self.request.get("slot"), id=self.request.id)

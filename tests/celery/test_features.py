@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +104,54 @@ def test_beat_and_events(open_shop: Opener, tmp_path: Path) -> None:
     shop.until(lambda: len(shop.lines("note", "tick")) >= 3)
     words = ("heartbeat", "task received", "task started", "task succeeded")
     shop.until(lambda: all(word in watcher.log() for word in words), "events are missing")
+
+
+@on_redis
+def test_a_rate_limit_is_kept_and_holds_up_nobody_else(open_shop: Opener, room: Room) -> None:
+    """Celery takes what it may not begin yet into its memory; it stays leased and is not lost with it."""
+    shop = open_shop(
+        task_annotations={"tests.celery.shop.note": {"rate_limit": "1/h"}},
+        broker_transport_options={"visibility_timeout": LEASE},
+    )
+    worker = shop.worker(*pool("prefork"))
+    for n in range(3):
+        shop.send("note", str(n))
+    shop.until(lambda: shop.lines("note"))
+    shop.send("nap", 0, "beside")
+    shop.until(lambda: shop.lines("end", "beside"), "another task waits for the limit")
+    shop.until(lambda: room.engine.stats("shop").processing == 2)
+    assert len(shop.lines("note")) == 1
+    worker.kill()
+    shop.worker(*pool("prefork"), SHOP_CONFIG="{}")
+    shop.until(lambda: sorted(shop.labels("note")) == ["0", "1", "2"], "they went with their worker")
+
+
+def asked(port: int, path: str, body: object = None) -> Any:
+    """What flower answers; nothing, if it is not ready to."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", data, timeout=60) as answer:
+            return json.loads(answer.read())
+    except OSError:
+        return {}
+
+
+@on_redis
+def test_flower_sees_our_workers_and_their_tasks(open_shop: Opener) -> None:
+    shop = open_shop()
+    worker = shop.worker(*pool("threads"), "-E")
+    me, note = f"{worker.name}@shop", "tests.celery.shop.note"
+    shop.environ["FLOWER_UNAUTHENTICATED_API"] = "true"
+    port, claim = servers.claimed_port()
+    with claim:
+        shop.background("flower", f"--port={port}", "--address=127.0.0.1")
+        seen = shop.until(lambda: asked(port, "workers?refresh=1").get(me), "flower sees no worker")
+        assert note in seen["registered"]
+        assert {queue["name"] for queue in seen["active_queues"]} >= {"shop", "second"}
+        id = asked(port, f"task/async-apply/{note}", {"args": ["by flower"]})["task-id"]
+        shop.until(lambda: shop.lines("note", "by flower"))
+        told = {"state": "SUCCESS", "name": note, "worker": me}
+        shop.until(lambda: told.items() <= asked(port, "tasks").get(id, {}).items(), "it hears of no task")
 
 
 @on_redis

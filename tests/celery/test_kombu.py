@@ -119,6 +119,7 @@ def test_an_eta_is_kept_by_the_engine_and_not_by_the_consumer(connection: Any) -
     # Celery would hold it for as long as its clock is behind.
     assert later.headers["eta"] is None
     assert later.headers["x-postroom-eta"] == eta.isoformat()
+    assert later.delivery_info["redelivered"] is False
     assert office(connection).room.engine.stats("jobs").scheduled == 1
 
 

@@ -48,8 +48,15 @@ prefetch = 3
 stop_timeout = "1s"
 
 [roles.unfair]
-queues = ["work"]
+queues = ["a", "b"]
 order = "weighted"
+weights = { a = 3 }
+prefetch = 0
+
+[roles.urgent]
+queues = ["a", "b"]
+order = "priority"
+prefetch = 0
 """
 Opener = Callable[..., Shop]
 
@@ -199,6 +206,24 @@ def test_a_queue_has_no_more_of_a_worker_than_its_concurrency(shop: Shop, room: 
     gate.touch()
     shop.until(lambda: len(shop.lines("end")) == 6)
     assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("broker", "pool"), [("redis", "prefork"), ("sqlite", "threads")], indirect=["broker"]
+)
+def test_tasks_that_are_acked_early_count_to_it_while_they_run(
+    shop: Shop, room: Room, tmp_path: Path, pool: str
+) -> None:
+    shop.worker("--queues", "work,few", "--pool", pool, "--concurrency", "6")
+    gate = tmp_path / "gate"
+    shop.python(f"[hold_early.delay(str(n), {str(gate)!r}) for n in range(6)]")
+    shop.until(lambda: len(shop.lines("begin")) == 2)
+    shop.python("fail.delay('beside', 0)")
+    shop.until(lambda: shop.lines("done", "beside"))
+    shop.until(lambda: room.engine.stats("few").processing == 0)
+    assert (len(shop.lines("begin")), room.engine.stats("few").ready) == (2, 4)
+    gate.touch()
+    shop.until(lambda: len(shop.lines("end")) == 6, "nobody looks whether they are over")
 
 
 # ---- commands --------------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ def test_a_message_is_tried_again_itself_only_while_its_queue_allows_it(app: Cel
     )  # fmt: skip
     with pytest.raises(Again) as again:
         task.run()
+    assert again.value.failure is not None
     assert (again.value.when, again.value.failure[:2]) == (5, ("OSError", "away"))
     task.request.postroom_left = 0
     published: list[Any] = []

@@ -34,6 +34,10 @@ def test_it_is_the_older_one() -> None:
         ("test_kombu.py", ""),
         ("test_workers.py", "redis and ((early and gevent) or ((warm or groups) and threads))"),
         ("test_outages.py", "restart-always-threads"),
+        ("test_matrix_options.py", ""),
+        ("test_matrix.py", "redis and (rejected or acked_early)"),
+        ("test_guards.py", "redis and prefork and duplicate_gets"),
+        ("test_beat.py", "not sqlite"),
     ],
 )
 def test_the_tests_pass_with_it(file: str, chosen: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,18 +27,22 @@ APP = "tests.celery.matrix_app"
 COMMAND = [sys.executable, "-m", "postroom.cli", "celery", "worker"]
 
 
+on_redis = pytest.mark.parametrize("broker", ["redis"], indirect=True)
+on_sqlite = pytest.mark.parametrize("broker", ["sqlite"], indirect=True)
+
+
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.setattr(workers, "APP", APP)
     (tmp_path / "postroom.toml").write_text(MATRIX, encoding="utf-8")
-    with Shop(f"postroom+sqlite:///{tmp_path}/jobs.db", tmp_path) as opened:
+    with Shop(broker, tmp_path) as opened:
         opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
         yield opened
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    with postroom.open(f"sqlite:///{tmp_path}/jobs.db", declare=False) as opened:
+def room(broker: str) -> Iterator[Room]:
+    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
         yield opened
 
 
@@ -52,18 +59,62 @@ def asked(shop: Shop, worker: WorkerProcess, what: str) -> Any:
     return json.loads(shop.celery("inspect", what, "--json", "--timeout", "30", "--destination", me))[me]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_its_pool_queues_and_prefetch_are_the_roles(shop: Shop, pool: str) -> None:
-    worker = start(shop, "both", "--pool", pool)
+@pytest.mark.parametrize(
+    ("broker", "pool"), [("redis", "prefork"), ("sqlite", "threads")], indirect=["broker"]
+)
+def test_its_pool_queues_and_prefetch_are_the_roles(shop: Shop, room: Room, pool: str) -> None:
+    worker = start(shop, "both", "--pool", pool, "--metrics-port", "0", "--json")
     stats = asked(shop, worker, "stats")
     assert (stats["pool"]["max-concurrency"], stats["prefetch_count"]) == (6, 6)
     assert [queue["name"] for queue in asked(shop, worker, "active_queues")] == ["work", "few"]
+    (seen,) = shop.until(room.workers)
+    assert (seen.role, seen.queues, seen.concurrency) == ("both", ("work", "few"), 6)
+    (port,) = re.findall(r'"metrics.served".*"port": (\d+)', worker.log())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=workers.PATIENCE) as answer:
+        assert b'postroom_workers{state="live"} 1.0' in answer.read()
     assert worker.stop() == 0
+    assert room.workers() == []
 
 
+def test_a_worker_that_cannot_serve_its_metrics_does_not_start(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [*COMMAND, "--app", f"{APP}:app", "--pool", "solo", "--metrics-port", port]
+        ran = subprocess.run(
+            command, cwd=workers.REPO, env=shop.environ, capture_output=True, text=True, check=False,
+            timeout=workers.PATIENCE,
+        )  # fmt: skip
+    assert ran.returncode != 0
+    assert f"cannot listen at 127.0.0.1:{port}" in ran.stdout + ran.stderr
+
+
+@on_redis
 def test_a_prefetch_is_held_beside_what_is_at_work(shop: Shop) -> None:
     stats = asked(shop, start(shop, "holding", "--pool", "threads"), "stats")
     assert (stats["pool"]["max-concurrency"], stats["prefetch_count"]) == (2, 5)
+
+
+def send(shop: Shop, *messages: tuple[str, int]) -> None:
+    """A note for each queue, with its priority; its label is both."""
+    sent = [([f"{queue}{priority}"], queue, priority) for queue, priority in messages]
+    code = f"for args, queue, priority in {sent!r}: note.apply_async(args, queue=queue, priority=priority)"
+    shop.python(code)
+
+
+def test_weights_are_shares(shop: Shop) -> None:
+    send(shop, *[(queue, 0) for queue in "ab" for _ in range(8)])
+    start(shop, "unfair", "--pool", "solo")
+    shop.until(lambda: len(shop.lines("note")) == 16)
+    for first in (0, 4):
+        assert sorted(shop.labels("note")[first : first + 4]) == ["a0", "a0", "a0", "b0"]
+
+
+@on_redis
+def test_the_queue_with_the_most_urgent_message_is_first(shop: Shop) -> None:
+    send(shop, ("a", 1), ("a", 9), ("b", 5), ("b", 3), ("b", 8))
+    start(shop, "urgent", "--pool", "solo")
+    shop.until(lambda: len(shop.lines("note")) == 5)
+    assert shop.labels("note") == ["a9", "b8", "b5", "b3", "a1"]
 
 
 def test_a_stop_waits_no_longer_than_the_role_says(shop: Shop, room: Room, tmp_path: Path) -> None:
@@ -76,11 +127,14 @@ def test_a_stop_waits_no_longer_than_the_role_says(shop: Shop, room: Room, tmp_p
     assert (stats.ready + stats.scheduled + stats.processing, stats.dead) == (1, 0)
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--role", "unfair", "--app", APP], "[roles.unfair] order: a Celery worker knows"),
-        (["--role", "nobody", "--app", APP], "role 'nobody': unknown; there is both, holding, unfair"),
+        (
+            ["--role", "nobody", "--app", APP],
+            "role 'nobody': unknown; there is both, holding, unfair, urgent",
+        ),
         (["--role", "both", "--app", "nowhere.at_all"], "--app: there is no Celery app in 'nowhere.at_all'"),
     ],
 )
@@ -94,6 +148,7 @@ def test_what_makes_no_sense_is_one_line(shop: Shop, arguments: list[str], compl
     assert "Traceback" not in ran.stderr
 
 
+@on_redis
 def test_it_can_log_json(shop: Shop) -> None:
     worker = start(shop, "both", "--pool", "solo", "--json")
     assert worker.stop() == 0

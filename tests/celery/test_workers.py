@@ -47,8 +47,13 @@ print(json.dumps(got))
     stats = json.loads(shop.celery("inspect", "stats", "--json", "--timeout", "30", "--destination", me))
     assert stats[me]["total"]["tests.celery.shop.add"] >= 14
     shop.until(lambda: room.engine.stats("shop").processing == 0, "acks are missing")
+    (seen,) = shop.until(room.workers)
+    hands = 1 if name == "solo" else 2
+    assert (seen.name, seen.door, seen.pid) == (me, "celery", worker.process.pid)
+    assert (seen.queues[0], seen.concurrency, seen.lost) == ("shop", hands, False)
     assert worker.stop() == 0
     assert "Traceback" not in worker.log()
+    assert room.workers() == []
 
 
 @pytest.mark.parametrize("name", POOLS)

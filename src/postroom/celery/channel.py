@@ -20,32 +20,33 @@ from postroom.celery.presence import begun_tags
 from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
 from postroom.celery.wrapping import Payload, publish_id, unwrap, wrap
-from postroom.engine import ClaimRequest
+from postroom.engine import ClaimRequest, Engine
 from postroom.errors import PostroomError
 
 if TYPE_CHECKING:
+    from postroom.celery.office import Office
     from postroom.celery.transport import Transport
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Channel(virtual.Channel):
     """See kombu's documentation; what differs is that all of it is kept in the room."""
 
-    QoS = Prefetch
+    QoS: Any = Prefetch
     qos: Prefetch
     supports_fanout = True
     supports_batch_publish = True
     do_restore = False
-    body_encoding = None
+    body_encoding: str | None = None
     max_priority = 255
-    from_transport_options = ("deadletter_queue",)
+    from_transport_options: tuple[str, ...] = ("deadletter_queue",)
     closed: bool
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
-        self.office = connection.office
-        self.engine = self.office.room.engine
+        self.office: Office = connection.office
+        self.engine: Engine = self.office.room.engine
         self.no_ack_queues: set[str] = set()
         #: While this is set, what is published is collected there.
         self.collecting: PublishBatch | None = None

@@ -32,7 +32,7 @@ def _before_task(task_id: str = "", **kwargs: Any) -> None:
         return
     office = getattr(request.message.channel, "office", None)
     if office is not None:
-        office.settle(request.message.delivery_tag, soon=True)
+        office.ack_early(request.message.delivery_tag)
         with contextlib.suppress(PostroomError):  # kept, and sent when the store is back
             office.flush()
 

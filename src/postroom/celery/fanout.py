@@ -18,7 +18,7 @@ from postroom.celery.exchanges import matches
 from postroom.celery.wrapping import Payload, pack, unpack
 from postroom.engine import Engine
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Entries of one read.
 _PAGE = 100
@@ -56,7 +56,7 @@ class Subscription:
         self.topic = topic
         self.cursor = cursor
         self.keys: set[str] = set()
-        self.used_at = time.monotonic()
+        self.used_at: float = time.monotonic()
 
     def wants(self, routing_key: str, patterns: bool) -> bool:
         wild = [key for key in self.keys if _is_wild(key)] if patterns else []

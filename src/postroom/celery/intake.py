@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from postroom.celery.channel import Channel
     from postroom.celery.transport import Transport
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
 _LEAST_WAIT = 0.005
@@ -147,7 +147,7 @@ class Intake:
     def _fetch(self, channel: Channel, limit: int | None) -> int:
         did = 0
         rotation = self._rotations[channel]
-        for queue in rotation.sequence():
+        for queue in self._sequence(channel):
             if limit is not None and did >= limit:
                 break
             if queue in self._unread:
@@ -155,12 +155,22 @@ class Intake:
             now = time.monotonic()
             if now < self._ask_at.get(queue, float("inf")):
                 continue
-            allowed = self._office.space(queue)
+            allowed = self._office.allowance.space(queue)
+            if not allowed and self._bells is not None:
+                self._bells.disarm(queue)  # its rings go to others
             space = self._space(channel, now) if allowed else 0
-            if space and self._claim(channel, queue, min(space, allowed, MAX_BATCH)):
-                rotation.gave(queue)
+            if space and (count := self._claim(channel, queue, min(space, allowed, MAX_BATCH))):
+                rotation.gave(queue, count)
                 did += self._hand_on(channel, None if limit is None else limit - did)
         return did
+
+    def _sequence(self, channel: Channel) -> list[str]:
+        """The order matters only to a claim, and by priority it costs a question to every queue."""
+        rotation, now = self._rotations[channel], time.monotonic()
+        asks = channel.qos.space_at_all() and any(
+            self._ask_at.get(q, now + 1) <= now for q in rotation.queues
+        )
+        return rotation.sequence() if asks else list(rotation.queues)
 
     def _space(self, channel: Channel, now: float) -> int:
         space = channel.qos.space(looping=self._loop is not None)
@@ -174,7 +184,8 @@ class Intake:
         self._postponed = None
         return possible
 
-    def _claim(self, channel: Channel, queue: str, n: int) -> bool:
+    def _claim(self, channel: Channel, queue: str, n: int) -> int:
+        """Take up to `n` of this queue; how many came."""
         assert self._bells is not None
         office, bell = self._office, self._bells.armed(queue)
         request = ClaimRequest(
@@ -194,7 +205,7 @@ class Intake:
         else:
             span = min(claimed.next_wake, office.options.polling_interval) / 1_000
             self._ask_at[queue] = time.monotonic() + (span or _LEAST_WAIT)
-        return bool(tagged)
+        return len(tagged)
 
     # --- handing on -------------------------------------------------------------------------
 
@@ -287,10 +298,17 @@ class Intake:
 
     def _queue_wakes(self) -> Iterator[float]:
         """When to ask the queues that there is room for: one without must not keep the loop awake."""
+        allowance, now = self._office.allowance, time.monotonic()
         for channel, rotation in self._rotations.items():
-            if not channel.closed and channel.qos.space(looping=True):
-                roomy = (queue for queue in rotation.queues if self._office.space(queue))
-                yield from (self._ask_at[queue] for queue in roomy if queue in self._ask_at)
+            if channel.closed or not channel.qos.space(looping=True):
+                continue
+            for queue in rotation.queues:
+                if queue not in self._ask_at:
+                    continue
+                if allowance.space(queue):
+                    yield self._ask_at[queue]
+                elif (soon := allowance.look_again(queue)) is not None:
+                    yield now + soon
 
     def _rebuild(self) -> None:
         """Listen for what is consumed now."""
@@ -302,10 +320,7 @@ class Intake:
             queues = list(dict.fromkeys(channel._active_queues))
             if not queues:
                 continue
-            order = office.options.order
-            named = sorted(queues) if order == "sorted" else queues
-            how = "round_robin" if order == "round_robin" else "listed"
-            self._rotations[channel] = office.room.rotation(named, cast("Order", how))
+            self._rotations[channel] = self._rotation(queues)
             for queue in queues:
                 for topic in fanout.topics(queue):
                     self._listening.setdefault(topic, []).append(queue)
@@ -315,6 +330,13 @@ class Intake:
         self._unread = {queue for queues in self._listening.values() for queue in queues}
         self._bells = Bells(office.room.engine, asked, self._listening, self._loop, self._heard)
         self._check_orphans()
+
+    def _rotation(self, queues: list[str]) -> Rotation:
+        options = self._office.options
+        if options.order == "sorted":
+            return self._office.room.rotation(sorted(queues), "listed")
+        order = cast("Order", options.order)
+        return self._office.room.rotation(queues, order, weights=dict(options.weights))
 
     def _check_orphans(self) -> None:
         """After a reconnect, hand back what Celery forgot: it drops whatever it had not begun."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from postroom.celery.options import name_config
+from postroom.celery.options import Breakers, name_config
 from postroom.config import Config, load
 
 #: The queue of what beat sends and nobody gave a queue of its own.
@@ -23,10 +23,17 @@ _DEFAULTS = {
 _REQUEST = "postroom.celery.request:Request"
 
 
-def setup(app: Any, config: Config | str | os.PathLike[str] | None = None) -> Config:
+def setup(
+    app: Any,
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    breakers: Breakers | None = None,
+) -> Config:
     """Apply the queue matrix to the tasks of this app; returns it.
 
     `config` is a file, or what `postroom.config.load` gave; without it, what every room is configured by.
+    `breakers`, by queue: while one is open a worker takes nothing from its queue, and half open its probes.
+    With a pool of processes each must be shared through a room, or the worker does not hear of it.
     Call it once, where the app is made. Raises ConfigError.
     """
     loaded = config if isinstance(config, Config) else load(config)
@@ -34,7 +41,7 @@ def setup(app: Any, config: Config | str | os.PathLike[str] | None = None) -> Co
 
     app.postroom = loaded
     app.add_defaults(_defaults(loaded))
-    _when(app.configured, app.on_after_configure, lambda **_: _configure(app, loaded))
+    _when(app.configured, app.on_after_configure, lambda **_: _configure(app, loaded, breakers))
     _when(app.finalized, app.on_after_finalize, lambda **_: apply(app, loaded))
     _listen(app, loaded)
     return loaded
@@ -68,9 +75,10 @@ def _listen(app: Any, config: Config) -> None:
     signals.beat_init.connect(on_beat, weak=False)
 
 
-def _configure(app: Any, config: Config) -> None:
+def _configure(app: Any, config: Config, breakers: Breakers | None) -> None:
     conf = app.conf
-    conf.broker_transport_options = {"config": name_config(config), **(conf.broker_transport_options or {})}
+    name = name_config(config, breakers)
+    conf.broker_transport_options = {"config": name, **(conf.broker_transport_options or {})}
     if config.routes:
         own = conf.task_routes or ()
         own = own if isinstance(own, list | tuple) else [own]

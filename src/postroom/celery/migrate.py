@@ -119,7 +119,7 @@ class Migration:
         self._old = old
         self._office = office
         self._priorities = priorities
-        self.report = Report()
+        self.report: Report = Report()
 
     def run(self, plan: Plan, *, unacked: bool = False, on_progress: Progress | None = None) -> Report:
         """Move the lists of the plan until each is empty; then, if asked to, what workers left behind."""

@@ -19,9 +19,10 @@ import weakref
 from collections.abc import Iterable, Sequence, Set
 
 import postroom
+from postroom.celery.allowance import Allowance
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
-from postroom.celery.options import Options, config_of
+from postroom.celery.options import Options, breakers_of, config_of
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
@@ -33,8 +34,9 @@ from postroom.model import Claimed, Failure, NewMessage, Outcome, Settlement, Ve
 from postroom.policy import Policy
 from postroom.recent import RecentSettles
 from postroom.room import Room
+from postroom.staff import Attendance, Look
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: So many acks that wait are sent at once; fewer after so long (seconds): 25 ms with the way to the store.
 MOST_WAITING = 32
@@ -66,15 +68,17 @@ class Office:
         #: Delivered through connections that were lost since: Celery may have forgotten them.
         self.orphans: set[str] = set()
         #: The shortest lease that anything was claimed with (ms): a queue may have one of its own.
-        self.lease = options.lease
+        self.lease: int = options.lease
         #: Bumped whenever the store came back: consumers then ask all queues again.
-        self.returns = 0
+        self.returns: int = 0
         self._begin()
         atexit.register(_end_at_exit, weakref.ref(self))
 
     def _begin(self) -> None:
-        self.pid = os.getpid()
-        self._lock = threading.Lock()
+        self.pid: int = os.getpid()
+        #: Reentrant: Celery cancels tasks inside of a signal handler, which may have interrupted any line
+        #: here. So whatever is held by it must be whole, or added to, at each of them.
+        self._lock = threading.RLock()
         self._pending: dict[str, list[Pending]] = {}
         #: The numbers of the turns that carry settlements and have not come back; told when one has.
         self._on_the_way: set[int] = set()
@@ -85,12 +89,14 @@ class Office:
         self._recent = RecentSettles()
         self._declared: set[str] = set()
         self._keeper: Keeper | None = None
+        self._attendance: Attendance | None = None
         self._closed = False
+        self.allowance = Allowance(self, breakers_of(self.options))
         engine = self.room.engine
-        self.exchanges = Exchanges(engine.records)
-        self.upkeep = Upkeep(self)
-        self.transients = TransientQueues(engine, self.exchanges, self.upkeep.stir)
-        self.fanout = Fanout(engine, patterns=self.options.fanout_patterns)
+        self.exchanges: Exchanges = Exchanges(engine.records)
+        self.upkeep: Upkeep = Upkeep(self)
+        self.transients: TransientQueues = TransientQueues(engine, self.exchanges, self.upkeep.stir)
+        self.fanout: Fanout = Fanout(engine, patterns=self.options.fanout_patterns)
         #: Queues that this process bound to something else than a fanout exchange.
         self.routed: set[str] = set()
 
@@ -134,13 +140,11 @@ class Office:
             self._keeper = Keeper(self.room)
             self._keeper.start()
 
-    def space(self, queue: str) -> int:
-        """How many more of this queue may be in flight here: by its concurrency in the matrix."""
-        share = self.room.config.share(queue)
-        if share.concurrency is None:
-            return MAX_BATCH
-        held = sum(delivery.queue == queue for delivery in list(self.held.values()))
-        return max(0, share.concurrency + (share.prefetch or 0) - held)
+    def attend(self, look: Look) -> None:
+        """Have the room know of this worker until the office closes."""
+        if self._attendance is None and not self._closed:
+            self._attendance = Attendance(self.room.engine, look)
+            self._attendance.start()
 
     # --- claiming and settling --------------------------------------------------------------
 
@@ -180,13 +184,14 @@ class Office:
     ) -> None:
         """Note how a delivery ended; it is sent with the next turn, or after 25 ms. Twice is fine.
 
-        A retry comes back after `delay` (ms); unless given, after a second.
+        What is retried or released comes back after `delay` (ms); unless given, after a second or at once.
         """
         delivery = self.held.pop(tag, None)
         self.unstarted.discard(tag)
         if delivery is None:
             return
-        if delay is None or verb is not Verb.RETRY:
+        self.allowance.note_end(delivery.queue, verb)
+        if delay is None:
             delay = REJECT_DELAY if verb is Verb.RETRY else 0
         settlement = Settlement(delivery.receipt, verb, delay, None, failure)
         with self._lock:
@@ -196,6 +201,12 @@ class Office:
             waiting.append((delivery, settlement))
             self._urgent |= soon or len(waiting) >= MOST_WAITING
         self.upkeep.stir()
+
+    def ack_early(self, tag: str) -> None:
+        """Ack what is just beginning: at once, because a crash must not bring it back."""
+        if delivery := self.held.get(tag):
+            self.allowance.note_early(tag, delivery.queue)
+        self.settle(tag, soon=True)
 
     @property
     def waits(self) -> float | None:
@@ -226,7 +237,7 @@ class Office:
         with self._lock:
             pending = self._pending.pop(queue, [])
             if len(pending) > MAX_BATCH:
-                self._pending[queue] = pending[MAX_BATCH:]
+                self._pending.setdefault(queue, [])[:0] = pending[MAX_BATCH:]
             if not self._pending:
                 self._urgent = False
             self._turns += 1
@@ -245,7 +256,7 @@ class Office:
         for delivery, _ in pending:
             delivery.unanswered |= unanswered
         with self._lock:
-            self._pending[queue] = [*pending, *self._pending.get(queue, ())]
+            self._pending.setdefault(queue, [])[:0] = pending
             # Not at once again: whoever tries next waits a little.
             self._oldest = time.monotonic()
 
@@ -293,6 +304,11 @@ class Office:
                     "lease lost: %r", delivery, extra={"event": "delivery.lost", **delivery.log_extra}
                 )
 
+    def show(self, engine: Engine) -> None:
+        """The worker is there: for who may not use the engine of the office (gevent)."""
+        if self._attendance:
+            self._attendance.beat(engine)
+
     def came_back(self) -> None:
         """The store was away: renew what is held, and repeat the last settles, which it may have lost."""
         self.renew()
@@ -331,6 +347,8 @@ class Office:
             self.transients.drop_all()
             if self._keeper:
                 self._keeper.stop()
+            if self._attendance:
+                self._attendance.stop()
         self.room.close()
 
     def leave_to_parent(self) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from postroom.breaker import Breaker
 from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
 from postroom.errors import InvalidInput
 from postroom.policy import Policy
+from postroom.rotation import ORDERS
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: An option here → the option of a redis:// URL.
 _IN_URL = {
@@ -47,7 +49,8 @@ _WITHOUT_EFFECT = {
     "fanout_prefix": "broadcasts are kept apart by global_keyprefix and by the database",
 }
 
-ORDERS = ("round_robin", "sorted", "priority", "listed")
+#: Kombu's words for the order of queues, in ours; `sorted` is kombu's alone.
+_STRATEGIES = {"round_robin": "round_robin", "sorted": "sorted", "priority": "listed", "listed": "listed"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class Options:
     polling_interval  an idle consumer looks again after this long, although something should have rung
     fanout_patterns   whether a wildcard in a fanout binding filters by routing key
     zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
-    order             in which order the queues of a consumer are asked
+    order             in which order the queues of a consumer are asked: as a role says it, or "sorted"
+    weights           the shares of queues, for the order "weighted"
     config            the file that configures the room, or a name by `name_config`; None: the usual one
     """
 
@@ -71,6 +75,7 @@ class Options:
     fanout_patterns: bool = True
     zero_is_highest: bool = False
     order: str = "round_robin"
+    weights: tuple[tuple[str, int], ...] = ()
     config: str | None = None
 
     def policy(self, config: Config, queue: str) -> Policy:
@@ -86,8 +91,8 @@ def read(given: Mapping[str, Any]) -> Options:
     """The options; what is unknown is named in a warning, never passed over silently."""
     known = {
         "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
-        "priority_zero_is_highest", "queue_order_strategy", "ssl", "master_name", "config", *_IN_URL,
-        *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
+        "priority_zero_is_highest", "queue_order_strategy", "order", "weights", "ssl", "master_name",
+        "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
         log.warning(
@@ -102,9 +107,6 @@ def read(given: Mapping[str, Any]) -> Options:
             _WITHOUT_EFFECT[name],
             extra={"event": "celery.option_without_effect", "option": name},
         )
-    order = given.get("queue_order_strategy") or "round_robin"
-    if order not in ORDERS:
-        raise InvalidInput(f"queue_order_strategy: {order!r} is not one of {', '.join(ORDERS)}")
     return Options(
         lease=_span(given, "visibility_timeout", 60_000) or 60_000,
         delivery_limit=_count(given, "delivery_limit", 20),
@@ -112,9 +114,22 @@ def read(given: Mapping[str, Any]) -> Options:
         polling_interval=_span(given, "polling_interval", 10_000) or 10_000,
         fanout_patterns=bool(given.get("fanout_patterns", True)),
         zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
-        order=order,
+        order=_order(given),
+        weights=tuple(sorted((given.get("weights") or {}).items())),
         config=given.get("config"),
     )
+
+
+def _order(given: Mapping[str, Any]) -> str:
+    """As Postroom says it, if that is given, else as kombu does."""
+    if order := given.get("order"):
+        if order not in ORDERS:
+            raise InvalidInput(f"order: {order!r} is not one of {', '.join(ORDERS)}")
+        return str(order)
+    strategy = given.get("queue_order_strategy") or "round_robin"
+    if strategy not in _STRATEGIES:
+        raise InvalidInput(f"queue_order_strategy: {strategy!r} is not one of {', '.join(_STRATEGIES)}")
+    return _STRATEGIES[strategy]
 
 
 def _span(given: Mapping[str, Any], name: str, default: int) -> int:
@@ -137,15 +152,20 @@ def _count(given: Mapping[str, Any], name: str, default: int) -> int:
 
 # --- the configuration --------------------------------------------------------------------------
 
+Breakers = Mapping[str, Breaker]
+
 #: Options travel as text, such as in what a worker tells of itself: configurations go by name.
-_named: dict[str, Config] = {}
+_named: dict[str, tuple[Config, Breakers]] = {}
 
 
-def name_config(config: Config) -> str:
-    """A name by which the options of a connection can mean this configuration, in this process."""
-    base = config.file or "no file"
+def name_config(config: Config, breakers: Breakers | None = None) -> str:
+    """A name by which the options of a connection can mean this configuration, in this process.
+
+    And the breakers of its queues, which no file can hold.
+    """
+    base, meant = config.file or "no file", (config, breakers or {})
     name, number = base, 1
-    while _named.setdefault(name, config) != config:
+    while _named.setdefault(name, meant) != meant:
         number += 1
         name = f"{base}#{number}"
     return name
@@ -154,8 +174,13 @@ def name_config(config: Config) -> str:
 def config_of(options: Options, url: str) -> Config:
     """The configuration of the room behind this URL. Raises ConfigError."""
     if options.config in _named:
-        return _named[options.config]
+        return _named[options.config][0]
     return load(options.config, url=url)
+
+
+def breakers_of(options: Options) -> Breakers:
+    """The breakers that queues are tied to, by queue."""
+    return _named[options.config][1] if options.config in _named else {}
 
 
 # --- the URL ------------------------------------------------------------------------------------

@@ -30,6 +30,12 @@ def begun_tags() -> set[str]:
     return set() if state is None else _tags(state.active_requests)
 
 
+def busy() -> int:
+    """How many tasks this worker works on."""
+    state = worker_state()
+    return 0 if state is None else len(state.active_requests)
+
+
 def known_tags() -> set[str]:
     """The deliveries that this worker knows of at all: whatever it began, reserved or put off."""
     state = worker_state()

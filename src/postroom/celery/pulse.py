@@ -65,5 +65,6 @@ class Pulse:
         try:
             with postroom.open(self._office.url) as room:
                 self._office.renew(room.engine)
+                self._office.show(room.engine)
         except PostroomError:
             pass  # the office's thread says so, and makes up for it

@@ -72,9 +72,11 @@ class QoS(virtual.QoS):
         office = self._office
         delivery = office.held.get(delivery_tag)
         state = worker_state()
-        # Acked while it still runs: an early ack. A crash must not bring it back, so it goes at once.
-        early = state is not None and delivery is not None and delivery.correlation_id in state.requests
-        office.settle(delivery_tag, soon=early)
+        # Acked while it still runs: an early ack.
+        if state is not None and delivery is not None and delivery.correlation_id in state.requests:
+            office.ack_early(delivery_tag)
+        else:
+            office.settle(delivery_tag)
         self._quick_ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:

@@ -17,14 +17,15 @@ from celery.worker import state
 from celery.worker.request import Request as CelerysRequest
 
 from postroom import deadletters
-from postroom.celery.retrying import LEFT, QUEUE, Again, policy_for
+from postroom.celery.retrying import LEFT, Again, policy_for
+from postroom.celery.working import QUEUE
 from postroom.celery.wrapping import ATTEMPTS
 from postroom.delivery import Delivery
 from postroom.errors import PostroomError
 from postroom.model import Failure, Verb
 from postroom.policy import Policy
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The shares of an ack_timeout after which a task is told, and after which it is stopped: both before the
 #: engine takes the message back, or two would work on it.
@@ -73,9 +74,12 @@ class Request(CelerysRequest):
     def on_retry(self, exc_info: Any) -> None:
         again = _exception(exc_info)
         if isinstance(again, Again):
-            kind, text, trace = again.failure
-            failure = Failure(type=kind, text=text, traceback=trace)
-            self._settle(Verb.RETRY, failure, round(again.when * 1_000))
+            wait = round(again.when * 1_000)
+            if again.failure is None:
+                self._settle(Verb.RELEASE, delay=wait)
+            else:
+                kind, text, trace = again.failure
+                self._settle(Verb.RETRY, Failure(type=kind, text=text, traceback=trace), wait)
         super().on_retry(exc_info)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
@@ -100,8 +104,10 @@ class Request(CelerysRequest):
         if not self.acknowledged and self._failure is not None:
             if requeue and state.should_terminate:
                 self._settle(Verb.RELEASE)
+            elif requeue:
+                self._settle(Verb.RETRY, self._failure, self._backoff())
             else:
-                self._settle(Verb.RETRY if requeue else Verb.BURY, self._failure, self._backoff())
+                self._settle(Verb.BURY, self._failure)
         super().reject(requeue)
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:

@@ -12,17 +12,23 @@ import dataclasses
 import functools
 import random
 import sys
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from celery.exceptions import MaxRetriesExceededError, Retry, TaskPredicate
+from celery.exceptions import MaxRetriesExceededError, Reject, Retry, TaskPredicate
 
+from postroom import errors
 from postroom.backoff import Backoff
+from postroom.celery.working import QUEUE, at_work, has_message
 from postroom.config import Config
+from postroom.duration import instant, milliseconds
+from postroom.idempotency import idempotent, is_guarded
 from postroom.model import Failure
 from postroom.policy import Policy
 
-#: What our requests tell the process that runs a task: its queue, and how many attempts are left after this.
-QUEUE, LEFT = "postroom_queue", "postroom_left"
+#: What our requests tell the process that runs a task: how many attempts are left after this.
+LEFT = "postroom_left"
 #: The longest wait of a task that asks for a backoff and not for its end: Celery's (ms).
 _LONGEST = 600_000
 _MISSING: Any = object()
@@ -46,14 +52,17 @@ def given(task: Any, name: str, default: Any = None) -> Any:
 
 
 class Again(Retry):
-    """The message itself is to be tried again, `when` seconds from now; nothing was published for it."""
+    """The message itself is to be tried again, `when` seconds from now; nothing was published for it.
+
+    Without a failure it is only handed back, and no attempt is counted.
+    """
 
     def __init__(
         self,
         message: str | None = None,
         exc: BaseException | None = None,
         when: float = 0.0,
-        failure: tuple[str, str, str] = ("", "", ""),
+        failure: tuple[str, str, str] | None = None,
     ) -> None:
         super().__init__(message, exc, when)
         self.failure = failure
@@ -77,18 +86,30 @@ class Retries:
 
     def attach(self) -> None:
         """Have the task retried like this from now on."""
-        task, run = self._task, self._run
+        task, run, once = self._task, self._run, self._once()
 
         @functools.wraps(run)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
-                return run(*args, **kwargs)
+                with at_work(task):
+                    return (once if has_message(task) else run)(*args, **kwargs)
             except (TaskPredicate, MaxRetriesExceededError, *self._not_for):
                 raise
+            except errors.Verdict as verdict:
+                if task.request.called_directly or task.request.is_eager:
+                    raise
+                raise self._heeded(verdict) from (verdict.__cause__ or verdict)
             except self._caught() as error:
                 raise task.retry(exc=error, **self._options) from error
 
         task._orig_run, task.run, task.retry = run, guarded, self.retry
+
+    def _once(self) -> Callable[..., Any]:
+        """The task as it is run: once for each task id, if the configuration says so of every task."""
+        run: Callable[..., Any] = self._run
+        if not self._config.idempotency_every_task or is_guarded(run):
+            return run
+        return idempotent(ttl=self._config.idempotency_ttl / 1_000, name=self._task.name)(run)
 
     def _caught(self) -> tuple[type[BaseException], ...]:
         if self._task.request.called_directly:
@@ -96,6 +117,30 @@ class Retries:
         if self._for is not None:
             return tuple(self._for)
         return (Exception,) if self._policy() else ()
+
+    # --- what the task itself decides ---------------------------------------------------------
+
+    def _heeded(self, verdict: errors.Verdict) -> BaseException:
+        """What a handler of the Python door may raise, in Celery's words."""
+        cause = verdict.__cause__ or verdict
+        told: BaseException
+        if isinstance(verdict, errors.Later):
+            told = self._later(verdict)
+        elif isinstance(verdict, errors.Bury):
+            told = Reject(str(cause), requeue=False)
+        else:
+            told = self._task.retry(exc=cause, throw=False, countdown=_wait(verdict))
+        return told
+
+    def _later(self, later: errors.Later) -> BaseException:
+        if has_message(self._task) and self._task.acks_late:
+            return Again(str(later), later, later.retry_after)
+        # Its message is gone. A new one counts as a retry, but is not the one too many.
+        limit = self._task.request.retries + 1
+        again: BaseException = self._retry(
+            exc=later, throw=False, countdown=later.retry_after, max_retries=limit
+        )
+        return again
 
     # --- what holds -------------------------------------------------------------------------
 
@@ -172,8 +217,23 @@ class Retries:
         return Again(None, error, countdown, (failure.type, failure.text, failure.traceback))
 
 
+def _wait(verdict: errors.Verdict) -> float | None:
+    """The seconds that a Retry asks for; None: as its queue says."""
+    after, at = getattr(verdict, "after", None), getattr(verdict, "at", None)
+    try:
+        if at is not None:
+            return max(0.0, instant(at, "at") / 1_000 - time.time())
+        return None if after is None else milliseconds(after, "after") / 1_000
+    except errors.InvalidInput:  # a time that makes no sense: a failure like any other
+        return None
+
+
 def queue_of(task: Any) -> str:
     """The queue that a task is sent to unless its caller says otherwise."""
-    route = task.app.amqp.router.route(dict(task._get_exec_options()), task.name)
-    queue = route.get("queue") or task.app.conf.task_default_queue
+    return queue_for(task.app, task.name, task._get_exec_options())
+
+
+def queue_for(app: Any, name: str, options: Mapping[str, Any]) -> str:
+    """The queue that a task of this name is sent to with these options."""
+    queue = app.amqp.router.route(dict(options), name).get("queue") or app.conf.task_default_queue
     return str(getattr(queue, "name", queue))

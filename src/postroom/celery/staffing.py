@@ -7,19 +7,11 @@ import signal
 import threading
 from typing import Any
 
-from postroom.errors import ConfigError
 from postroom.role import Role
-
-#: What Celery's worker can do about the order of its queues.
-_ORDERS = ("round_robin", "listed", "priority")
 
 
 def arguments(role: Role) -> list[str]:
-    """The arguments of `celery worker` for this role. Raises ConfigError for what Celery cannot do."""
-    if role.order not in _ORDERS:
-        raise ConfigError(
-            f"[roles.{role.name}] order: a Celery worker knows {', '.join(_ORDERS)}, not {role.order}"
-        )
+    """The arguments of `celery worker` for this role."""
     given = ["--queues", ",".join(role.queues), "--concurrency", str(role.concurrency)]
     # Celery counts what is at work into its prefetch, so that holding nothing beside it is once its pool.
     return given if role.prefetch is None else [*given, "--prefetch-multiplier", "1"]
@@ -28,9 +20,10 @@ def arguments(role: Role) -> list[str]:
 def prepare(app: Any, role: Role) -> list[str]:
     """Have this app's worker be one of this role; the arguments to start it with."""
     given = arguments(role)
+    app.postroom_role = role.name
     conf = app.conf
     conf.broker_transport_options = {
-        **(conf.broker_transport_options or {}), "queue_order_strategy": role.order,
+        **(conf.broker_transport_options or {}), "order": role.order, "weights": dict(role.weights),
     }  # fmt: skip
     if role.prefetch:
         app.steps["consumer"].add(_holding(role.concurrency + role.prefetch))

@@ -97,7 +97,7 @@ class StockRedis:
             raise InvalidInput(
                 f"{without_secrets(url)!r:.200} is no broker_url of kombu's Redis transport (redis://…)"
             )
-        self.where = str(without_secrets(url))
+        self.where: str = str(without_secrets(url))
         self._prefix = prefix
         # Kombu's own connection: it knows every way of writing this URL.
         self._connection = Connection(url, transport_options={"master_name": master} if master else {})

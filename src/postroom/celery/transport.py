@@ -10,6 +10,7 @@ from kombu.transport import virtual
 
 import postroom
 from postroom.celery import options
+from postroom.celery.attendance import show_ourselves
 from postroom.celery.channel import Channel
 from postroom.celery.early import send_early_acks
 from postroom.celery.intake import Intake
@@ -18,7 +19,7 @@ from postroom.celery.presence import note_worker, worker_state
 from postroom.errors import Closed, EngineUnavailable
 from postroom.settings import without_secrets
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: A worker without an event loop that has tasks looks after them this often (seconds).
 _ROUND = 0.025
@@ -31,18 +32,23 @@ class Transport(virtual.Transport):
     other (mingle, gossip, events) and before it obeys `worker_disable_prefetch`.
     """
 
-    Channel = Channel
+    Channel: Any = Channel
     can_parse_url = True
     driver_type = "redis"
     driver_name = "postroom"
-    polling_interval = None
-    default_port = 6379
+    polling_interval: float | None = None
+    default_port: int = 6379
     #: Not QueueFull: a full queue is the publisher's to know of, and no reconnect empties it.
-    connection_errors = (*virtual.Transport.connection_errors, EngineUnavailable, Closed, ConnectionError)
-    recoverable_connection_errors = connection_errors
-    channel_errors = virtual.Transport.channel_errors
-    recoverable_channel_errors = ()
-    implements = virtual.Transport.implements.extend(
+    connection_errors: tuple[type[Exception], ...] = (
+        *virtual.Transport.connection_errors,
+        EngineUnavailable,
+        Closed,
+        ConnectionError,
+    )
+    recoverable_connection_errors: tuple[type[Exception], ...] = connection_errors
+    channel_errors: tuple[type[Exception], ...] = virtual.Transport.channel_errors
+    recoverable_channel_errors: tuple[type[Exception], ...] = ()
+    implements: Any = virtual.Transport.implements.extend(
         asynchronous=True,
         batch_publish=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),
@@ -106,14 +112,18 @@ class Transport(virtual.Transport):
         self.intake.join(loop)
         if not hasattr(loop, "_create_waker"):
             _wake_when_called(loop, self.intake)
-        self.office.keep()
-        send_early_acks()
+        self._join_in()
 
     def on_consume(self, *, no_ack: bool) -> None:
         """A consumer began; that of a worker without an event loop brings the keeper, too."""
         if not no_ack and worker_state() is not None:
-            self.office.keep()
-            send_early_acks()
+            self._join_in()
+
+    def _join_in(self) -> None:
+        """What the worker of this process does beside its tasks."""
+        self.office.keep()
+        send_early_acks()
+        show_ourselves()
 
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
         if timeout and self._loop is None and self.office.held and worker_state() is not None:

@@ -6,7 +6,9 @@ It needs nothing from the main thread, so a task that computes for hours in a so
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from postroom.errors import Closed
 if TYPE_CHECKING:
     from postroom.celery.office import Office
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How often it looks while something is under way, and when that has not changed for a while (seconds).
 _TICK = 0.025
@@ -35,8 +37,10 @@ class Upkeep:
 
     def __init__(self, office: Office) -> None:
         self._office = office
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
+        #: No Event, which a signal handler must not set: it may have interrupted who was just setting it.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        #: Reentrant: Celery cancels tasks inside of a signal handler, whatever that has interrupted.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._dozing = False
@@ -50,7 +54,7 @@ class Upkeep:
             self._start()
         elif self._dozing:
             self._dozing = False
-            self._wake.set()
+            self._wake.put(None)
 
     def _start(self) -> None:
         with self._lock:
@@ -65,7 +69,7 @@ class Upkeep:
             self._stopped = True
             thread = self._thread
         self._pulse.stop()
-        self._wake.set()
+        self._wake.put(None)
         if thread and thread is not threading.current_thread():
             thread.join()
 
@@ -74,9 +78,8 @@ class Upkeep:
     def _run(self) -> None:
         nap, quiet_since = _TICK, time.monotonic()
         while not self._stopped:
-            self._wake.wait(nap)
-            if self._wake.is_set():
-                self._wake.clear()
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=nap)
                 quiet_since = time.monotonic()
             try:
                 did = self._look()
@@ -137,9 +140,11 @@ class Upkeep:
         return min(slow, quiet / 4) if office.unstarted else slow
 
     def _end(self) -> bool:
+        """Whether the thread may end. Given up before looking: what comes in from here on starts another."""
         with self._lock:
+            thread, self._thread = self._thread, None
             if self._office.held or self._office.waits is not None:
+                self._thread = thread
                 return False
-            self._thread = None
             self._dozing = False
             return True

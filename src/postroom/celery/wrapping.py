@@ -27,8 +27,12 @@ Payload = dict[str, Any]
 _PLAIN, _RICH = "k", "K"
 #: The name of a publish, set once: kombu repeats a publish with the same properties.
 PUBLISH_ID = "postroom_id"
+#: How long that name is known after its message is gone (ms).
+REMEMBER = "postroom_remember"
 #: What our requests tell a task: the earlier attempts that they count as retries.
 ATTEMPTS = "postroom_attempts"
+#: What every delivery tells: how often the message was delivered before this time.
+EARLIER = "x-delivery-count"
 #: A retry is known for this long after its message is gone (ms).
 _REMEMBER_RETRY = 24 * 3_600_000
 _JSON, _UTF8 = "application/json", "utf-8"
@@ -41,7 +45,7 @@ _USUAL: dict[str, Any] = {
 }  # fmt: skip
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
 #: Properties that a delivery makes anew.
-_MADE_ANEW = ("body_encoding", "delivery_tag", "delivery_info", "priority", PUBLISH_ID)
+_MADE_ANEW = ("body_encoding", "delivery_tag", "delivery_info", "priority", PUBLISH_ID, REMEMBER)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -91,7 +95,7 @@ def _identity(properties: Payload, headers: Payload) -> tuple[str, int | None]:
     retries = headers.get("retries") or 0
     parent = _running(headers["id"]) if retries else None
     if parent is None:
-        return publish_id(properties), None
+        return publish_id(properties), properties.get(REMEMBER)
     id, attempts = parent
     text = f"{headers['id']}:{retries - attempts}:{id}"
     digest = hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
@@ -218,13 +222,13 @@ def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Pa
     kept = _decode(texts[_PLAIN]) if _PLAIN in texts else loads(texts[_RICH]) if _RICH in texts else {}
     is_task = "x" not in kept and bool(message.kind)
     headers = _headers(delivery, kept.get("h") or {}) if is_task else kept.get("h") or {}
-    headers["x-delivery-count"] = delivery.deliveries - 1
+    headers[EARLIER] = delivery.deliveries - 1
     properties = kept.get("p") or {}
     redelivered = delivery.deliveries > 1
     priority = MAX_PRIORITY - message.priority if zero_is_highest else message.priority
     properties.setdefault("delivery_mode", 2)
     if is_task:
-        properties.setdefault("correlation_id", message.correlation_id)
+        properties.setdefault("correlation_id", delivery.correlation_id)
     properties["priority"] = priority
     properties["delivery_tag"] = tag
     properties["body_encoding"] = None
@@ -245,10 +249,11 @@ def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Pa
 
 def _headers(delivery: Delivery, kept: Payload) -> Payload:
     message = delivery.message
-    headers = {**_USUAL, "task": message.kind, "id": message.correlation_id, **kept}
+    # What another door put has its own id for a task's, unless it was given a correlation id.
+    headers = {**_USUAL, "task": message.kind, "id": delivery.correlation_id, **kept}
     headers["timelimit"] = list(headers["timelimit"])
     headers["stamps"] = dict(headers["stamps"] or {})
-    headers.setdefault("root_id", message.correlation_id)
+    headers.setdefault("root_id", delivery.correlation_id)
     if headers["eta"] is not None:
         # It would make Celery hold the task in its memory, and for as long as its clock is behind.
         headers["x-postroom-eta"], headers["eta"] = headers["eta"], None

@@ -1,0 +1,34 @@
+"""`/metrics` of a Celery worker, served by the process that consumes and not by the children of its pool.
+
+Every number is read from the store when it is asked for, so that one process tells of all: prefork needs no
+directory of files and no multiprocess mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def serve_metrics(app: Any, port: int, host: str = "127.0.0.1") -> None:
+    """Have the worker of this app serve `/metrics` there, as long as its process lives.
+
+    A worker that cannot listen there does not start. Raises MissingExtra without prometheus-client.
+    """
+    from celery import bootsteps
+
+    from postroom.telemetry.exporter import MetricsServer
+
+    class Serving(bootsteps.StartStopStep):
+        """Not stopped with the connection: above all while the store is away it is asked."""
+
+        requires = ("celery.worker.consumer:Connection",)
+        server: MetricsServer | None = None
+
+        def start(self, consumer: Any) -> None:
+            if self.server is None:
+                self.server = MetricsServer(consumer.connection.transport.office.room, port, host)
+
+        def stop(self, consumer: Any) -> None:
+            pass
+
+    app.steps["consumer"].add(Serving)
