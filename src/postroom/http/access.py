@@ -1,0 +1,79 @@
+"""Every request has an id and leaves a line in the log: who asked what, how it ended, how long it took."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from postroom.http.problems import HUNG_UP, REQUEST_ID
+from postroom.ids import new_token
+
+log = logging.getLogger(__name__)
+
+HEADER = b"x-request-id"
+#: What a client or a proxy may call a request; anything else gets a name of ours.
+_SANE = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
+#: Asked every few seconds by machines: told at a lower level.
+_QUIET = {"/healthz", "/readyz", "/metrics"}
+
+
+class Access:
+    """ASGI: names requests (or keeps the name they have), answers with it, and logs their end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if str(scope["type"]) != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _given(scope) or new_token()
+        told: Any = scope
+        told[REQUEST_ID] = request_id
+        began, status = time.perf_counter(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (HEADER, request_id.encode())]
+            await send(message)
+
+        async def received() -> Any:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                told[HUNG_UP] = True
+            return message
+
+        try:
+            await self._app(scope, received, sent)
+        finally:
+            _log(scope, request_id, status, (time.perf_counter() - began) * 1_000)
+
+
+def _given(scope: Scope) -> str:
+    value = dict(scope["headers"]).get(HEADER, b"")
+    return value.decode() if _SANE.fullmatch(value) else ""
+
+
+def _log(scope: Any, request_id: str, status: int, took: float) -> None:
+    client = scope.get("client")
+    extra = {
+        "event": "http.request",
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "ms": round(took, 1),
+        "client": client[0] if client else "",
+        "by": getattr(scope.get("user"), "name", ""),
+        "request_id": request_id,
+    }
+    level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
+    log.log(level, "%s %s %s", scope["method"], scope["path"], status, extra=extra)

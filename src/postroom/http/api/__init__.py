@@ -1,0 +1,22 @@
+"""The routes under `/api/v1`, one module a noun; `ROUTES` is all of them.
+
+Every route says with `opt={"action": "queue.purge"}` what it does, as noun.verb: who may do what hangs on it.
+"""
+
+from __future__ import annotations
+
+from postroom.http.api import (
+    breakers,
+    dead,
+    deliveries,
+    jobs,
+    messages,
+    queues,
+    room,
+    schedules,
+    topics,
+    transfer,
+)
+
+NOUNS = (queues, messages, deliveries, dead, transfer, jobs, breakers, schedules, topics, room)
+ROUTES = [route for noun in NOUNS for route in noun.ROUTES]

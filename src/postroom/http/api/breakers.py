@@ -1,0 +1,54 @@
+"""Breakers that processes share: how they stand; opened and closed by hand."""
+
+from __future__ import annotations
+
+from litestar import get, post
+from litestar.params import FromPath, JSONBody
+
+from postroom.breaker import Breaker
+from postroom.errors import NotFound
+from postroom.http.looking import texts
+from postroom.http.service import AtDesk, named
+from postroom.http.views import Request
+from postroom.room import Room
+from postroom.standing import Standing, standings
+
+
+class Reason(Request):
+    reason: str = ""
+
+
+@get("/breakers", opt={"action": "breaker.list"})
+async def list_breakers(desk: AtDesk) -> dict[str, Standing]:
+    """How the shared breakers stand, by name."""
+    found = await desk.call(standings, desk.room)
+    return {name: texts(desk.redaction, standing) for name, standing in found.items()}
+
+
+@post("/breakers/{name:str}/open", opt={"action": "breaker.open"}, status_code=200)
+async def open_breaker(desk: AtDesk, name: FromPath[str], data: JSONBody[Reason | None] = None) -> Standing:
+    """Open it until somebody closes it."""
+    return await desk.call(_opened, desk.room, named(name), data.reason if data else "")
+
+
+def _opened(room: Room, name: str, reason: str) -> Standing:
+    breaker = Breaker(name, room=room)
+    breaker.open(reason)
+    return breaker.standing
+
+
+@post("/breakers/{name:str}/close", opt={"action": "breaker.close"}, status_code=200)
+async def close_breaker(desk: AtDesk, name: FromPath[str], data: JSONBody[Reason | None] = None) -> Standing:
+    """Close it and forget its failures."""
+    return await desk.call(_closed, desk.room, named(name), data.reason if data else "")
+
+
+def _closed(room: Room, name: str, reason: str) -> Standing:
+    if name not in standings(room):
+        raise NotFound(f"there is no breaker {name!r}")
+    breaker = Breaker(name, room=room)
+    breaker.close(reason)
+    return breaker.standing
+
+
+ROUTES = [list_breakers, open_breaker, close_breaker]

@@ -1,0 +1,208 @@
+"""Messages: put them, look at them, and what an operator does to one that nobody works on."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
+
+from postroom.errors import InvalidInput
+from postroom.http.looking import Sight, WithSight, lines
+from postroom.http.service import AtDesk
+from postroom.http.views import (
+    MessageView,
+    Moment,
+    NewMessage,
+    NewMessages,
+    Page,
+    Put,
+    Puts,
+    Request,
+    Span,
+)
+from postroom.logs import LogEntry
+from postroom.model import Entry
+from postroom.model import NewMessage as Drafted
+from postroom.queue import Queue
+from postroom.room import Room
+
+#: A put that its client may repeat is remembered for so long.
+_REMEMBER = "24h"
+_LONGEST_KEY = 200
+#: How many entries of a queue's history are looked through for one message.
+_HISTORY = 10_000
+
+Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key", required=False)]
+
+
+class Reschedule(Request):
+    delay: Span | None = None
+    at: Moment | None = None
+
+
+class Extend(Request):
+    span: Span | None = None
+
+
+class MessageHistory(msgspec.Struct):
+    """What the queue's history tells of one message, oldest first; its attempts are with the message.
+
+    Unless `complete`, the history begins after the message, or is longer than was looked through.
+    """
+
+    entries: list[LogEntry]
+    complete: bool
+
+
+@post("/queues/{queue:str}/messages", opt={"action": "message.put"})
+async def put_message(
+    desk: AtDesk,
+    queue: FromPath[str],
+    data: JSONBody[NewMessage],
+    key: Key = None,
+    rate_key: FromQuery[str | None] = None,
+) -> Put:
+    """Put one message; when this is answered it is safe.
+
+    With an `Idempotency-Key`, the same call again within 24 h is the same message.
+    """
+    where = desk.queue(queue)
+    put = await desk.call(where.put, data.content(), rate_key=rate_key, **_options(data, where, key, 0))
+    return Put(put.id, put.created)
+
+
+@post("/queues/{queue:str}/messages/batch", opt={"action": "message.put"})
+async def put_messages(
+    desk: AtDesk,
+    queue: FromPath[str],
+    data: JSONBody[NewMessages],
+    key: Key = None,
+    rate_key: FromQuery[str | None] = None,
+) -> Puts:
+    """Put up to 1,000 messages, all or none."""
+    where = desk.queue(queue)
+    puts = await desk.call(_put_many, where, data.messages, key, rate_key)
+    return Puts([Put(put.id, put.created) for put in puts])
+
+
+def _put_many(queue: Queue, given: list[NewMessage], key: str | None, rate_key: str | None) -> list[Any]:
+    messages: list[Drafted] = [
+        queue.message(each.content(), **_options(each, queue, key, number))
+        for number, each in enumerate(given)
+    ]
+    return list(queue.put_many(messages, rate_key=rate_key))
+
+
+def _options(message: NewMessage, queue: Queue, key: str | None, number: int) -> dict[str, Any]:
+    options = message.options()
+    if key is None:
+        return options
+    if "id" in options or not 1 <= len(key) <= _LONGEST_KEY:
+        raise InvalidInput(f"Idempotency-Key: at most {_LONGEST_KEY} characters, and not beside an id")
+    whole = f"idempotency-key:{queue.name}\0{key}\0{number}"
+    options["id"] = hashlib.sha256(whole.encode(), usedforsecurity=False).hexdigest()[:32]
+    return {"remember": _REMEMBER, **options}
+
+
+@get("/queues/{queue:str}/messages", opt={"action": "message.find"})
+async def find_messages(
+    desk: AtDesk,
+    sight: WithSight,
+    queue: FromPath[str],
+    where: Annotated[str, QueryParameter(name="state")] = "ready",
+    cursor: FromQuery[str | None] = None,
+    limit: FromQuery[int] = 100,
+    group: FromQuery[str | None] = None,
+    correlation_id: FromQuery[str | None] = None,
+) -> Page:
+    """A page of one state in its own order; the dead also by group or correlation_id. Secrets are hidden."""
+    narrow = {"group": group, "correlation_id": correlation_id}
+    page = await desk.call(desk.queue(queue).find, where, cursor=cursor, limit=limit, **narrow)
+    return Page(await sight.messages(page.entries), page.cursor)
+
+
+@get("/queues/{queue:str}/messages/{id:str}", opt={"action": "message.show"})
+async def show_message(
+    desk: AtDesk, sight: WithSight, queue: FromPath[str], id: FromPath[str]
+) -> MessageView:
+    """One message, and where it stands. Secrets are hidden, unless it is asked for `raw`."""
+    (shown,) = await sight.messages([await desk.call(desk.queue(queue).get, id)])
+    return shown
+
+
+@get("/messages/{id:str}", opt={"action": "message.show"})
+async def where_message(desk: AtDesk, sight: WithSight, id: FromPath[str]) -> Page:
+    """A message by its id alone: every queue is asked, and it may be in several."""
+    return Page(await sight.messages(await desk.work(_where, desk.room, id)))
+
+
+def _where(room: Room, id: str) -> list[Entry]:
+    found = (room.engine.get(info.name, [id])[0] for info in room.queues())
+    return [entry for entry in found if entry is not None]
+
+
+@get("/queues/{queue:str}/messages/{id:str}/history", opt={"action": "message.show"})
+async def message_history(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> MessageHistory:
+    """What happened to one message, as far as the queue's history names it."""
+    found = await desk.work(_history, desk.queue(queue), id)
+    return MessageHistory(lines(desk.redaction, found.entries), found.complete)
+
+
+def _history(queue: Queue, id: str) -> MessageHistory:
+    queue.get(id)
+    found, after, looked, missed = list[LogEntry](), "", 0, 0
+    while looked < _HISTORY:
+        log = queue.history(after, 1_000)
+        found += [entry for entry in log.entries if id in entry.ids]
+        after, looked, missed = log.cursor, looked + len(log.entries), missed + log.missed
+        if not log.entries:
+            break
+    return MessageHistory(found, looked < _HISTORY and not missed)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/cancel", opt={"action": "message.cancel"}, status_code=204)
+async def cancel_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
+    """Take a waiting message out."""
+    await desk.call(desk.queue(queue).cancel, id)
+
+
+@post(
+    "/queues/{queue:str}/messages/{id:str}/reschedule", opt={"action": "message.reschedule"}, status_code=200
+)
+async def reschedule_message(
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Reschedule]
+) -> MessageView:
+    """Give a waiting message another due time."""
+    where = desk.queue(queue)
+    await desk.call(where.reschedule, id, delay=data.delay, at=data.at)
+    (shown,) = await Sight(desk).messages([await desk.call(where.get, id)])
+    return shown
+
+
+@post("/queues/{queue:str}/messages/{id:str}/run-now", opt={"action": "message.run_now"}, status_code=204)
+async def run_message_now(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
+    """Make a scheduled message ready."""
+    await desk.call(desk.queue(queue).run_now, id)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/release", opt={"action": "message.release"}, status_code=204)
+async def release_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
+    """Take a message from whoever works on it, and put it back to its place; does not count."""
+    await desk.call(desk.queue(queue).release, id)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/extend", opt={"action": "message.extend"}, status_code=204)
+async def extend_message(
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Extend | None] = None
+) -> None:
+    """Give whoever works on a message more time."""
+    await desk.call(desk.queue(queue).extend, id, data.span if data else None)
+
+
+ROUTES = [
+    put_message, put_messages, find_messages, show_message, where_message, message_history, cancel_message,
+    reschedule_message, run_message_now, release_message, extend_message,
+]  # fmt: skip

@@ -1,0 +1,158 @@
+"""Queues: how they stand, what they promise, and what an operator does to a whole one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.params import FromPath, FromQuery, JSONBody
+
+from postroom import audit
+from postroom.engine import QueueInfo
+from postroom.errors import InvalidInput
+from postroom.http.looking import lines
+from postroom.http.problems import unknown_field
+from postroom.http.service import AtDesk, named
+from postroom.http.views import QueueList, QueueView, Request
+from postroom.logs import LogEntry
+from postroom.policy import SETTINGS, Policy
+from postroom.room import Room
+from postroom.stats import QueueStats
+
+
+class Pause(Request):
+    reason: str = ""
+
+
+class Count(msgspec.Struct):
+    count: int
+
+
+class History(msgspec.Struct):
+    """What happened to a queue behind a cursor; `missed` is what its bound took before it was read."""
+
+    entries: list[LogEntry]
+    cursor: str
+    missed: int = 0
+
+
+def _view(room: Room, info: QueueInfo) -> QueueView:
+    stats = room.engine.stats(info.name)
+    return QueueView(
+        queue=info.name,
+        stats=stats,
+        paused=info.paused,
+        pause_reason=info.pause_reason,
+        policy=info.policy.to_text(),
+    )
+
+
+@get("/queues", opt={"action": "queue.list"})
+async def list_queues(desk: AtDesk) -> QueueList:
+    """All queues."""
+    room = desk.room
+    return QueueList(await desk.call(lambda: [_view(room, info) for info in room.queues()]))
+
+
+@get("/queues/{queue:str}", opt={"action": "queue.show"})
+async def show_queue(desk: AtDesk, queue: FromPath[str]) -> QueueView:
+    """One queue; its policy as it holds, each setting with its origin."""
+    return await desk.call(_whole, desk.room, named(queue))
+
+
+def _whole(room: Room, name: str) -> QueueView:
+    found = _view(room, room.queue(name).info())
+    configured = room.config.settings_of(name)
+    for setting, value in found.policy.items():
+        given = configured.get(setting)
+        found.origins[setting] = given.origin if given and given.value == value else "queue"
+    return found
+
+
+@get("/queues/{queue:str}/stats", opt={"action": "queue.stats"})
+async def queue_stats(desk: AtDesk, queue: FromPath[str]) -> QueueStats:
+    """How a queue stands, from counters; one that does not exist is all zero."""
+    return await desk.call(desk.queue(queue).stats)
+
+
+@put("/queues/{queue:str}", opt={"action": "queue.declare"})
+async def declare_queue(desk: AtDesk, queue: FromPath[str], data: JSONBody[dict[str, Any]]) -> QueueView:
+    """Create a queue or give it this policy, as a whole: settings as in postroom.toml."""
+    for name in data:
+        if name not in SETTINGS:
+            raise InvalidInput(unknown_field(name, sorted(SETTINGS)))
+    name, room = named(queue), desk.room
+    policy = _policy(data)
+    return await desk.call(lambda: _view(room, room.queue(name, policy).info()))
+
+
+def _policy(settings: dict[str, Any]) -> Policy:
+    try:
+        return Policy(**settings)
+    except (TypeError, AttributeError) as error:  # a list where a text is expected
+        raise InvalidInput(f"policy: {error}") from None
+
+
+@post("/queues/{queue:str}/pause", opt={"action": "queue.pause"}, status_code=200)
+async def pause_queue(desk: AtDesk, queue: FromPath[str], data: JSONBody[Pause | None] = None) -> QueueView:
+    """Stop claims; everything else goes on."""
+    reason = data.reason if data else ""
+    return await desk.call(_paused, desk.room, named(queue), reason)
+
+
+def _paused(room: Room, queue: str, reason: str) -> QueueView:
+    room.queue(queue).info()
+    room.queue(queue).pause(reason)
+    return _view(room, room.queue(queue).info())
+
+
+@post("/queues/{queue:str}/resume", opt={"action": "queue.resume"}, status_code=200)
+async def resume_queue(desk: AtDesk, queue: FromPath[str]) -> QueueView:
+    """Allow claims again."""
+    return await desk.call(_resumed, desk.room, named(queue))
+
+
+def _resumed(room: Room, queue: str) -> QueueView:
+    room.queue(queue).info()
+    room.queue(queue).resume()
+    return _view(room, room.queue(queue).info())
+
+
+@post("/queues/{queue:str}/purge", opt={"action": "queue.purge"}, status_code=200)
+async def purge_queue(desk: AtDesk, queue: FromPath[str], dry_run: FromQuery[bool] = False) -> Count:
+    """Drop what waits, ready and scheduled; what is processing or dead stays."""
+    if dry_run:
+        audit.nothing_to_note()
+    return Count(await desk.call(_purged, desk.room, named(queue), dry_run))
+
+
+def _purged(room: Room, queue: str, dry_run: bool) -> int:
+    room.queue(queue).info()
+    return room.engine.stats(queue).depth if dry_run else room.queue(queue).purge()
+
+
+@delete("/queues/{queue:str}", opt={"action": "queue.drop"}, status_code=200)
+async def drop_queue(desk: AtDesk, queue: FromPath[str], force: FromQuery[bool] = False) -> Count:
+    """Remove a queue; refused while anything is in it, dead letters included, unless forced."""
+    return Count(await desk.call(_dropped, desk.room, named(queue), force))
+
+
+def _dropped(room: Room, queue: str, force: bool) -> int:
+    room.queue(queue).info()
+    return room.queue(queue).drop(force=force)
+
+
+@get("/queues/{queue:str}/history", opt={"action": "queue.history"})
+async def queue_history(
+    desk: AtDesk, queue: FromPath[str], after: FromQuery[str] = "", limit: FromQuery[int] = 100
+) -> History:
+    """What happened to a queue: retries, reclaims, deaths, and what operators did."""
+    log = await desk.call(desk.queue(queue).history, after, limit)
+    return History(lines(desk.redaction, log.entries), log.cursor, log.missed)
+
+
+ROUTES = [
+    list_queues, show_queue, queue_stats, declare_queue, pause_queue, resume_queue, purge_queue, drop_queue,
+    queue_history,
+]  # fmt: skip

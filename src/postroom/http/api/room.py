@@ -1,0 +1,184 @@
+"""The whole room: how it stands, its counters, its SLA, its configuration, its audit, its keeper."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromQuery, JSONBody
+from msgspec import Meta
+
+from postroom import audit, charts
+from postroom.audit import Act
+from postroom.config import Config, Layer
+from postroom.duration import milliseconds
+from postroom.http.looking import acts
+from postroom.http.service import AtDesk
+from postroom.http.views import Request
+from postroom.keeper import LOCK_KEY, LOCK_KIND, Keeper
+from postroom.room import Room
+from postroom.settings import without_secrets
+from postroom.staff import WorkerInfo
+from postroom.stats import QueueStats
+from postroom.telemetry import Wait, read_waits
+
+
+class Standing(msgspec.Struct, kw_only=True):
+    """How the room stands; `now` is the clock of the store, by which everything is due."""
+
+    now: int
+    ok: bool
+    error: str
+    latency: float
+    shutdown: bool
+    queues: list[QueueStats]
+    #: What kind of store, whether a keeper leads, and how often it sweeps at least (ms).
+    engine: str
+    keeper: bool
+    sweep_interval: int
+    redis_active: bool | None = None
+    spooled: int = 0
+    memory_used: int | None = None
+    memory_limit: int | None = None
+
+
+class Samples(msgspec.Struct, kw_only=True):
+    """Columns that belong together: at each moment `at`, how a queue stood, and how many a second since
+    the one before. `waits` are the last hour by the minute, as far as telemetry is on."""
+
+    queue: str
+    now: int
+    step: int
+    at: list[int]
+    standing: dict[str, list[int]]
+    rates: dict[str, list[float | None]]
+    waits: list[Wait]
+
+
+class Workers(msgspec.Struct):
+    now: int
+    workers: list[WorkerInfo]
+
+
+class Acts(msgspec.Struct):
+    acts: list[Act]
+    cursor: str
+    missed: int = 0
+
+
+class Sweep(Request):
+    """These queues; without any, all."""
+
+    queues: Annotated[list[str], Meta(max_length=1_000)] | None = None
+
+
+@get("/stats", opt={"action": "counters.show"})
+async def room_stats(desk: AtDesk) -> Standing:
+    """Every queue with its counters, whether the store answers, and how full its memory is."""
+    return await desk.call(_standing, desk.room)
+
+
+def _standing(room: Room) -> Standing:
+    stats = room.stats()
+    memory = stats.memory
+    return Standing(
+        now=room.engine.now(),
+        ok=stats.health.ok,
+        error=stats.health.error,
+        latency=stats.health.latency,
+        shutdown=stats.shutdown,
+        queues=stats.queues,
+        engine=room.config.url.partition(":")[0],
+        keeper=stats.health.ok and room.engine.records.get(LOCK_KIND, LOCK_KEY) is not None,
+        sweep_interval=room.config.sweep_interval,
+        redis_active=stats.redis_active,
+        spooled=stats.spooled,
+        memory_used=memory.used if memory else None,
+        memory_limit=memory.maxmemory if memory else None,
+    )
+
+
+@get("/sla", opt={"action": "sla.show"})
+async def room_sla(desk: AtDesk, over: FromQuery[str] = "1h") -> list[dict[str, Any]]:
+    """How long first attempts waited, against what each queue promises; measured with telemetry."""
+    found = await desk.call(desk.room.sla, over)
+    return [{**msgspec.to_builtins(each), "met": each.met} for each in found]
+
+
+@get("/samples", opt={"action": "samples.show"})
+async def samples(desk: AtDesk, queue: FromQuery[str] = charts.ROOM, over: FromQuery[str] = "1h") -> Samples:
+    """How a queue, or all of them, stood over time: for charts. Every 10 s for an hour, every minute for
+    half a day, every hour for a month; a keeper samples."""
+    span = milliseconds(over, "over")
+    return await desk.call(_samples, desk.room, queue, span)
+
+
+def _samples(room: Room, queue: str, span: int) -> Samples:
+    chart = charts.read(room.engine, queue and room.queue(queue).info().name, span)
+    columns = zip(*(point.standing for point in chart.points), strict=True)
+    standing = dict(zip(charts.STANDING, map(list, columns), strict=False))
+    return Samples(
+        queue=queue,
+        now=room.engine.now(),
+        step=chart.step,
+        at=[point.at for point in chart.points],
+        standing={name: standing.get(name, []) for name in charts.STANDING},
+        rates={name: chart.rates(name) for name in charts.COUNTED},
+        waits=read_waits(room.engine, queue or None),
+    )
+
+
+@get("/workers", opt={"action": "worker.list"})
+async def room_workers(desk: AtDesk) -> Workers:
+    """Who works here, in whatever process, and who was lost within the last minutes."""
+    room = desk.room
+    return await desk.call(lambda: Workers(room.engine.now(), room.workers()))
+
+
+@get("/config", opt={"action": "config.show"})
+async def room_config(desk: AtDesk) -> dict[str, Any]:
+    """The effective configuration, each value with its origin; passwords left out."""
+    return _config(desk.room.config)
+
+
+def _config(config: Config) -> dict[str, Any]:
+    return {
+        "file": config.file,
+        "settings": _layer(config.settings),
+        "queues": {name: _layer(table) for name, table in config.tables.items()},
+        "roles": {name: _layer(table) for name, table in config.role_tables.items()},
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    return {
+        name: {"value": without_secrets(setting.value), "origin": setting.origin}
+        for name, setting in layer.items()
+    }
+
+
+@get("/audit", opt={"action": "audit.list"})
+async def room_audit(desk: AtDesk, after: FromQuery[str] = "", limit: FromQuery[int] = 100) -> Acts:
+    """What operators did, oldest first, behind a cursor."""
+    found = await desk.call(audit.read, desk.room.engine, after, limit)
+    return Acts(acts(desk.redaction, found.acts), found.cursor, found.missed)
+
+
+@post("/keeper/sweep", opt={"action": "keeper.sweep"}, status_code=200)
+async def sweep(desk: AtDesk, data: JSONBody[Sweep | None] = None) -> dict[str, dict[str, int]]:
+    """Do now what time demands: reclaim, promote, expire, evict; what was done by queue."""
+    return await desk.work(_swept, desk.room, data.queues or [] if data else [])
+
+
+def _swept(room: Room, names: list[str]) -> dict[str, dict[str, int]]:
+    keeper = Keeper(room)
+    queues = [room.queue(name).info().name for name in names] or [info.name for info in room.queues()]
+    done = {queue: keeper.sweep(queue, "operator")._asdict() for queue in queues}
+    return {
+        queue: {name: did[name] for name in ("reclaimed", "dead", "promoted", "expired", "evicted")}
+        for queue, did in done.items()
+    }
+
+
+ROUTES = [room_stats, room_sla, samples, room_workers, room_config, room_audit, sweep]

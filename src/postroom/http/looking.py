@@ -1,0 +1,119 @@
+"""How one request looks at messages: without secrets, or raw, which is a right of its own and audited.
+
+Every route that shows a body, headers, arguments, an error or whatever else came with a message shows it
+through this. Who claims a message works on it, and gets it as it is: that is delivery, not looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
+from msgspec import UNSET
+
+from postroom.audit import Act
+from postroom.http.auth import Principal, check_raw, principal_of
+from postroom.http.redaction import HIDDEN, Redaction
+from postroom.http.roles import Action
+from postroom.http.service import Desk
+from postroom.http.views import MessageView, view
+from postroom.logs import LogEntry
+from postroom.model import Attempt, Entry, Failure
+
+T = TypeVar("T")
+
+
+class Sight:
+    """What one request may see. Only with `raw` everything, and then the audit says so before it is shown."""
+
+    def __init__(self, desk: Desk, raw: Principal | None = None) -> None:
+        self._desk, self._raw = desk, raw
+
+    async def messages(self, entries: Sequence[Entry]) -> list[MessageView]:
+        """These messages, of one queue or of several."""
+        await self._note([(entry.message.queue, entry.id) for entry in entries])
+        return await self._desk.work(self._views, entries)
+
+    def _views(self, entries: Sequence[Entry]) -> list[MessageView]:
+        views = [view(entry) for entry in entries]
+        return views if self._raw else [message(self._desk.redaction, each) for each in views]
+
+    async def letters(self, letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """These dead letters, of one queue or of several."""
+        await self._note([(letter["queue"], letter["id"]) for letter in letters])
+        return list(letters) if self._raw else await self._desk.work(self._desk.redaction.value, letters)
+
+    async def _note(self, seen: list[tuple[str, str]]) -> None:
+        if self._raw is not None and seen:
+            queues = {queue for queue, _ in seen}
+            where = queues.pop() if len(queues) == 1 else ""
+            ids = [id for _, id in seen]
+            await self._desk.call(check_raw, self._raw, self._desk.room.engine, where, ids)
+
+
+#: How a route asks for it; the route then takes `?raw=true`.
+WithSight = NamedDependency[Sight]
+
+
+async def provide_sight(
+    request: Request[Any, Any, Any], desk: NamedDependency[Desk], raw: FromQuery[bool] = False
+) -> Sight:
+    """Raises Forbidden before anything is looked up for somebody who may not see it raw."""
+    if not raw:
+        return Sight(desk)
+    principal = principal_of(request)
+    principal.check(Action.RAW)
+    return Sight(desk, principal)
+
+
+# ---- What is hidden where -------------------------------------------------------------------------
+
+
+def message(redaction: Redaction, seen: MessageView) -> MessageView:
+    """A message without secrets. Bytes that are neither JSON nor text are hidden as a whole."""
+    text = redaction.text
+    body = HIDDEN if seen.body_base64 is not UNSET else redaction.value(seen.body)
+    return msgspec.structs.replace(
+        seen,
+        body=body,
+        body_base64=UNSET,
+        headers=redaction.headers(seen.headers),
+        correlation_id=seen.correlation_id and text(seen.correlation_id),
+        unique_key=seen.unique_key and text(seen.unique_key),
+        attempts=[_attempt(redaction, each) for each in seen.attempts],
+        failure=seen.failure and _failure(redaction, seen.failure),
+        last_error=seen.last_error and text(seen.last_error),
+    )
+
+
+def _attempt(redaction: Redaction, attempt: Attempt) -> Attempt:
+    return msgspec.structs.replace(attempt, error=redaction.text(attempt.error))
+
+
+def _failure(redaction: Redaction, failure: Failure) -> Failure:
+    told = {name: redaction.text(getattr(failure, name)) for name in ("text", "traceback", "signature")}
+    return msgspec.structs.replace(failure, **told)
+
+
+def lines(redaction: Redaction, entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Lines of a history: what they say beside their counts may be the text of an error."""
+    return [msgspec.structs.replace(each, info=redaction.value(each.info)) for each in entries]
+
+
+def acts(redaction: Redaction, found: Sequence[Act]) -> list[Act]:
+    """Acts of operators: a filter may name a secret, and a reason hold one."""
+    return [msgspec.structs.replace(each, info=redaction.value(each.info)) for each in found]
+
+
+def texts(redaction: Redaction, told: T) -> T:
+    """A struct whose names are ours, or those of queues, and hide nothing: with its texts redacted."""
+    return msgspec.convert(redaction.texts(msgspec.to_builtins(told)), type(told))
+
+
+def values(redaction: Redaction, told: T) -> T:
+    """A struct that holds what others named: a filter, a result."""
+    return msgspec.convert(redaction.value(msgspec.to_builtins(told)), type(told))

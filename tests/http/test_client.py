@@ -1,0 +1,91 @@
+"""The typed client against a real server: the words and errors of the Python door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput, LeaseLost, NotFound, QueueFull
+from postroom.http import AsyncClient, Client
+from postroom.http.redaction import HIDDEN
+from tests.http.servers import Served
+
+
+@pytest.fixture
+def room(server: Served, http: httpx.Client) -> Iterator[Client]:
+    with Client(server.address) as client:
+        yield client
+
+
+def test_a_message_goes_its_way(room: Client) -> None:
+    first = room.put("a/b", {"n": 1}, key="k", priority="high", delay=timedelta(0))
+    assert first.created and not room.put("a/b", {"n": 1}, key="k").created
+    (delivery,) = room.claim("a/b", wait=30, consumer="me")
+    assert (delivery.id, delivery.body) == (first.id, {"n": 1})
+    assert room.get("a/b", first.id).consumer == "me"
+    room.extend(delivery, "1h")
+    room.retry(delivery, "not yet", after=0)
+    (delivery,) = room.claim("a/b", wait=30)
+    room.ack(delivery)
+    with pytest.raises(LeaseLost) as lost:
+        room.ack(delivery)
+    assert lost.value.outcome == "gone"
+    with pytest.raises(NotFound):
+        room.get("a/b", first.id)
+
+
+def test_many_go_together(room: Client) -> None:
+    assert len(room.put_many("many", [b"\x00", "x", None, 4])) == 4
+    found = room.find("many", limit=2)
+    assert [message.body for message in found.messages] == [HIDDEN, "x"] and found.cursor
+    first = room.find("many", limit=1, raw=True).messages[0]
+    assert first.body_base64 == room.get("many", first.id, raw=True).body_base64 == "AA=="
+    assert room.get("many", first.id).body == HIDDEN
+    assert room.stats("many").ready == 4
+    assert room.purge("many") == 4
+
+
+def test_refusals_are_the_errors_of_the_python_door(room: Client) -> None:
+    room.declare("small", capacity=1, ack_timeout="1m")
+    room.put("small", 1)
+    with pytest.raises(QueueFull) as full:
+        room.put("small", 2)
+    assert full.value.reason == "capacity"
+    with pytest.raises(Conflict):
+        room.drop("small")
+    with pytest.raises(InvalidInput, match="did you mean priority"):
+        room.put("small", 2, priorty=3)
+    assert room.drop("small", force=True) == 1
+
+
+def test_a_server_that_is_away_says_so(own_server: Served) -> None:
+    own_server.kill()
+    with Client(own_server.address) as room, pytest.raises(EngineUnavailable):
+        room.put("emails", 1)
+
+
+def test_coroutines_have_the_same(server: Served, http: httpx.Client) -> None:
+    async def story() -> None:
+        async with AsyncClient(server.address) as room:
+            waiting = asyncio.create_task(room.claim("async", wait=50))
+            put = await room.put("async", {"n": 1})
+            (delivery,) = await waiting
+            assert delivery.id == put.id
+            await room.bury(delivery, "no")
+            dead = await room.get("async", put.id)
+            assert (dead.state, dead.last_error) == ("dead", "Rejected: no")
+            with pytest.raises(LeaseLost):
+                await room.ack(delivery)
+
+    asyncio.run(story())
+
+
+def test_both_clients_know_the_same_words() -> None:
+    def words(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert words(Client) == words(AsyncClient)

@@ -1,0 +1,129 @@
+"""Dead letters over HTTP: groups, notes, and bulk work as jobs that outlive the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.http.servers import PATIENCE, serving
+from tests.http.test_waiting import until
+
+
+def bury(http: httpx.Client, count: int, queue: str = "pay") -> None:
+    messages = [{"body": {"n": n}, "kind": "charge"} for n in range(count)]
+    assert http.post(f"/queues/{queue}/messages/batch", json={"messages": messages}).status_code == 201
+    claimed = http.post(f"/queues/{queue}/claim", json={"n": count}).json()["deliveries"]
+    endings = [
+        {"receipt": each["receipt"], "verb": "bury", "type": "PspError", "error": "declined"}
+        for each in claimed
+    ]
+    answer = http.post("/deliveries/settle", json={"settlements": endings})
+    assert answer.json()["outcomes"] == ["ok"] * count
+
+
+def ended(http: httpx.Client, id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        job: dict[str, Any] = http.get(f"/jobs/{id}").json()
+        return job if job["ended_at"] else None
+
+    found: dict[str, Any] = until(look)
+    return found
+
+
+def test_letters_are_found_grouped_and_noted(http: httpx.Client) -> None:
+    bury(http, 3)
+    found = http.get("/dead/pay", params={"where": "error=declined"}).json()
+    assert (len(found["letters"]), found["complete"]) == (3, True)
+    letter = found["letters"][0]
+    names = "failed_at last_error task_id args kwargs exception retries payload_hash"
+    assert set(names.split()) <= set(letter)
+    assert http.get(f"/dead/-/letters/{letter['id']}").json() == letter
+    (group,) = http.get("/dead/dead/groups").json()["groups"]
+    assert (group["count"], group["exception"]) == (3, "PspError: declined")
+    known = {"status": "acknowledged", "cause": "the bank"}
+    noted = http.post(f"/dead/pay/groups/{group['group']}/note", json=known)
+    assert (noted.json()["status"], noted.json()["author"]) == ("acknowledged", "local")
+    assert http.get("/dead/nobody").status_code == 404
+    assert http.get("/dead/pay", params={"where": "eror=x"}).status_code == 400
+
+
+def test_all_that_match_are_replayed_by_a_job(http: httpx.Client) -> None:
+    bury(http, 5)
+    dry = http.post("/dead/pay/replay", json={"where": [], "dry_run": True}).json()
+    assert (dry["eligible"], dry["done"]) == (5, 0)
+    job = http.post("/dead/pay/replay", json={"where": []}).json()
+    job = ended(http, job["id"])
+    assert (job["state"], job["done"], job["result"]["done"], job["by"]) == ("done", 5, 5, "local")
+    assert http.get("/queues/pay/stats").json()["ready"] == 5
+    assert job["id"] in [each["id"] for each in http.get("/jobs", params={"limit": 1000}).json()["jobs"]]
+    assert http.post(f"/jobs/{job['id']}/cancel").status_code == 409
+    discarded = http.post("/dead/pay/discard", json={"where": ["replayed=yes"]}).json()
+    assert ended(http, discarded["id"])["done"] == 5
+    assert http.get("/queues/pay/stats").json()["dead"] == 0
+
+
+def test_to_choose_nothing_is_refused(http: httpx.Client) -> None:
+    bury(http, 1)
+    assert http.post("/dead/pay/discard", json={}).status_code == 400
+    assert http.get("/queues/pay/stats").json()["dead"] == 1
+
+
+def test_one_is_replayed_with_another_body(http: httpx.Client) -> None:
+    bury(http, 1)
+    id = http.get("/dead/pay").json()["letters"][0]["id"]
+    first = http.post(f"/queues/pay/messages/{id}/replay", json={"body": {"n": 9}, "number": 1}).json()
+    assert http.post(f"/queues/pay/messages/{id}/replay", json={"number": 1}).json() == first
+    assert http.get(f"/queues/pay/messages/{first['replayed_as']}").json()["body"] == {"n": 9}
+
+
+def test_a_slow_job_is_cancelled(http: httpx.Client) -> None:
+    bury(http, 50)
+    job = http.post("/dead/pay/replay", json={"where": [], "rate": "1/m"}).json()
+    until(lambda: http.get("/queues/pay/stats").json()["ready"] >= 1)
+    assert http.post(f"/jobs/{job['id']}/cancel").status_code == 202
+    job = ended(http, job["id"])
+    assert (job["state"], job["reason"]) == ("cancelled", "cancelled")
+    assert http.get("/queues/pay/stats").json()["ready"] < 50
+
+
+def test_a_job_goes_on_after_kill_9(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(url, tmp_path) as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as http:
+        bury(http, 100)
+        job = http.post("/dead/pay/replay", json={"where": [], "rate": "20/s"}).json()
+        until(lambda: http.get("/queues/pay/stats").json()["ready"] >= 5)
+        served.kill()
+    with serving(url, tmp_path) as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as http:
+        job = ended(http, job["id"])
+        assert (job["state"], job["done"]) == ("done", 100)
+        stats = http.get("/queues/pay/stats").json()
+        assert (stats["ready"], stats["counters"]["replayed"]) == (100, 100)
+
+
+def test_letters_go_out_and_come_in_as_lines(http: httpx.Client) -> None:
+    bury(http, 450)  # three pages
+    with http.stream("GET", "/dead/pay/export", params={"where": "error=declined"}) as answer:
+        assert answer.headers["content-type"].startswith("application/x-ndjson")
+        exported = list(answer.iter_lines())
+    assert len(exported) == 450 and "PspError" in exported[0]
+    text = "\n".join(exported)
+    assert http.post("/dead/import", content=text).json() == {"read": 450, "created": 0}
+    assert http.delete("/queues/pay", params={"force": True}).status_code == 200
+    dry = http.post("/dead/import", params={"dry_run": True}, content=text)
+    assert dry.json() == {"read": 450, "created": 0}
+    brought = http.post("/dead/import", params={"to": "elsewhere"}, content=text.encode() + b"\n")
+    assert brought.json() == {"read": 450, "created": 450}
+    assert http.get("/queues/elsewhere/stats").json()["dead"] == 450
+    assert http.get("/dead/nobody/export").status_code == 404
+    refused = http.post("/dead/import", content=f"{exported[0]}\n" * 600 + "nonsense")
+    assert (refused.status_code, "line 601" in refused.json()["detail"]) == (400, True)
+
+
+def test_an_export_that_nobody_reads_to_the_end_holds_nobody_up(http: httpx.Client) -> None:
+    bury(http, 450)
+    for _ in range(40):  # more than there are threads
+        with http.stream("GET", "/dead/pay/export") as answer:
+            next(answer.iter_lines())
+    assert http.get("/queues/pay/stats").json()["dead"] == 450

@@ -1,0 +1,184 @@
+"""The room, its breakers, schedules, topics and audit over HTTP, and what every route says about itself."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import postroom
+from postroom.errors import ConfigError
+from postroom.http.server import listen
+from tests.http.servers import PATIENCE, Served, serving
+from tests.http.test_waiting import until
+
+
+def test_the_room_says_how_it_stands(http: httpx.Client) -> None:
+    http.post("/queues/emails/messages", json={"body": 1})
+    stats = http.get("/stats").json()
+    assert stats["ok"] and [queue["ready"] for queue in stats["queues"]] == [1]
+    assert http.get("/sla", params={"over": "10m"}).status_code == 200
+    assert http.get("/config").json()["settings"]["lease"] == {"value": "30s", "origin": "default"}
+    assert http.post("/keeper/sweep", json={"queues": ["emails"]}).json()["emails"]["reclaimed"] == 0
+    assert http.post("/keeper/sweep", json={"queues": ["nobody"]}).status_code == 404
+
+
+def test_a_keeper_leads_and_is_told(http: httpx.Client) -> None:
+    until(lambda: http.get("/stats").json()["keeper"])
+    stats = http.get("/stats").json()
+    assert (stats["engine"] in {"memory", "sqlite", "redis"}, stats["sweep_interval"]) == (True, 5_000)
+
+
+def test_a_policy_says_where_its_settings_come_from(http: httpx.Client) -> None:
+    http.put("/queues/emails", json={"max_attempts": 7})
+    shown = http.get("/queues/emails").json()
+    assert (shown["origins"]["max_attempts"], shown["origins"]["lease"]) == ("queue", "default")
+
+
+def test_a_message_is_found_without_its_queue(http: httpx.Client) -> None:
+    for queue in ("emails", "a/b", "bills"):
+        put = http.post(f"/queues/{queue.replace('/', '%2F')}/messages", json={"body": queue}).json()
+    http.post("/queues/emails/messages", json={"body": 2, "id": put["id"]})
+    found = http.get(f"/messages/{put['id']}").json()["messages"]
+    assert {each["queue"]: each["body"] for each in found} == {"bills": "bills", "emails": 2}
+    assert http.get("/messages/0123456789abcdef0123456789abcdef").json()["messages"] == []
+
+
+def test_the_audit_knows_who_did_it(http: httpx.Client) -> None:
+    http.post("/queues/emails/messages", json={"body": 1})
+    http.post("/queues/emails/pause", json={"reason": "repair"})
+    acts = http.get("/audit", params={"limit": 1000}).json()["acts"]
+    pause = [act for act in acts if act["event"] == "pause"][-1]
+    assert (pause["by"], pause["queue"], pause["info"]) == ("local", "emails", {"reason": "repair"})
+
+
+def test_breakers_are_opened_and_closed(http: httpx.Client) -> None:
+    assert http.post("/breakers/nobody/close").status_code == 404
+    opened = http.post("/breakers/psp/open", json={"reason": "maintenance"}).json()
+    assert (opened["state"], opened["forced"], opened["reason"]) == ("open", True, "maintenance")
+    assert http.get("/breakers").json()["psp"]["state"] == "open"
+    assert http.post("/breakers/psp/close").json()["state"] == "closed"
+
+
+def test_a_topic_is_read_from_a_cursor(http: httpx.Client) -> None:
+    begin = http.get("/topics/news").json()["cursor"]
+    assert http.post("/topics/news", json={"entries": [{"n": 1}, "x"]}).status_code == 204
+    page = http.get("/topics/news", params={"after": begin}).json()
+    assert [entry["data"] for entry in page["entries"]] == [{"n": 1}, "x"]
+    assert http.get("/topics/news", params={"after": page["cursor"]}).json()["entries"] == []
+    assert http.post("/topics/audit", json={"entries": [1]}).status_code == 400
+
+
+def test_schedules_are_paused_and_run_now(tmp_path: Path) -> None:
+    text = '[schedule.nightly]\nqueue = "reports"\ncron = "0 3 * * *"\n'
+    (tmp_path / "postroom.toml").write_text(text)
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(url, tmp_path) as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as http:
+        (schedule,) = http.get("/schedules").json()
+        assert schedule["name"] == "nightly" and schedule["next_slot"]
+        assert http.post("/schedules/nightly/pause", json={"reason": "move"}).json()["paused"] is True
+        assert http.post("/schedules/nightly/resume").json()["paused"] is False
+        answer = http.post("/schedules/nightly/run-now")
+        assert answer.status_code == 201, answer.text
+        put = answer.json()
+        assert http.get(f"/queues/reports/messages/{put['id']}").json()["state"] == "ready"
+        assert http.post("/schedules/nobody/run-now").status_code == 404
+
+
+def test_machines_are_answered(server: Served, http: httpx.Client) -> None:
+    assert httpx.get(f"{server.address}/healthz", timeout=PATIENCE).json()["ok"] is True
+    assert httpx.get(f"{server.address}/readyz", timeout=PATIENCE).status_code == 200
+    http.post("/queues/emails/messages", json={"body": 1})
+    text = httpx.get(f"{server.address}/metrics", timeout=PATIENCE).text
+    assert 'postroom_messages{queue="emails",state="ready"} 1.0' in text
+
+
+def test_openapi_describes_every_route_without_another_host(http: httpx.Client) -> None:
+    answer = http.get("/schema/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    document = answer.json()
+    assert document["openapi"].startswith("3.1")
+    assert "/api/v1/queues/{queue}/claim" in document["paths"]
+    assert "http://" not in answer.text.replace("http://json-schema.org", "")
+
+
+def test_a_page_draws_the_document_without_another_host(http: httpx.Client) -> None:
+    page = http.get("/schema")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "<style" not in page.text and " on" not in re.findall(r"<body.*", page.text, re.DOTALL)[0]
+    linked = re.findall(r'(?:src|href)="(schema/[^"]+)"', page.text)
+    assert sorted(linked) == ["schema/openapi.json", "schema/page.css", "schema/page.js"]
+    for path in linked:
+        answer = http.get(f"/{path}")
+        assert answer.status_code == 200
+        assert "//cdn" not in answer.text and "https://" not in answer.text
+    assert "innerHTML" not in http.get("/schema/page.js").text
+
+
+def test_a_request_keeps_a_sane_id_and_gets_one_otherwise(http: httpx.Client) -> None:
+    assert http.get("/queues", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
+    assert http.get("/queues", headers={"X-Request-Id": 'a"b'}).headers["x-request-id"] != 'a"b'
+
+
+def test_a_request_that_is_too_large_is_refused(http: httpx.Client) -> None:
+    answer = http.post("/queues/emails/messages", content=b'{"body": "' + b"x" * 27_000_000 + b'"}')
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+def test_a_parameter_that_nobody_knows_is_refused(http: httpx.Client) -> None:
+    answer = http.get("/queues/emails/messages", params={"stat": "dead"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert "stat: unknown parameter; did you mean state?" in answer.json()["detail"]
+    assert http.post("/queues/emails/purge", params={"dryrun": True}).status_code == 400
+    assert http.get("/queues", params={"limit": 1}).status_code == 400
+
+
+def test_the_probe_of_readiness_asks_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    with postroom.open("memory://") as room:
+        monkeypatch.setattr(room.engine, "stats", None)
+        assert room.health().ok
+    assert not room.health().ok
+
+
+def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
+    """The keeper samples every ten seconds; the first may have come before the queue."""
+    http.post("/queues/emails/messages", json={"body": 1})
+
+    def sampled() -> Any:
+        found = http.get("/samples", params={"queue": "emails", "over": "10m"}).json()
+        return found if found["at"] else None
+
+    found = until(sampled)
+    assert (found["step"], found["standing"]["ready"][-1], found["rates"]["put"][0]) == (10_000, 1, None)
+    assert {len(column) for column in found["standing"].values()} == {len(found["at"])}
+    assert http.get("/samples").json()["queue"] == ""
+    assert http.get("/samples", params={"queue": "nobody"}).status_code == 404
+
+
+def test_a_default_port_that_is_taken_gives_way_to_the_next() -> None:
+    with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
+        taken = first.getsockname()[1]
+        assert second.getsockname()[1] != taken
+        assert first.proto == socket.IPPROTO_TCP, "else asyncio leaves Nagle's delay on: 40 ms an answer"
+        with pytest.raises(ConfigError, match="cannot listen"):
+            listen("127.0.0.1", taken)
+
+
+def test_workers_are_told_wherever_they_run(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(url, tmp_path) as served, postroom.open(url) as room:
+        worker = postroom.Worker(room, {"emails": print}, concurrency=3, name="ada")
+        worker.start()
+        try:
+            told = httpx.get(f"{served.api}/workers", timeout=PATIENCE).json()
+            (shown,) = until(lambda: httpx.get(f"{served.api}/workers", timeout=PATIENCE).json()["workers"])
+        finally:
+            worker.stop()
+        assert (shown["queues"], shown["concurrency"], shown["lost"]) == (["emails"], 3, False)
+        assert told["now"] > 0
+        until(lambda: httpx.get(f"{served.api}/workers", timeout=PATIENCE).json()["workers"] == [])

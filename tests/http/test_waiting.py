@@ -1,0 +1,188 @@
+"""Clients that wait for messages: many at once, some that leave, and a server that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import postroom
+from postroom.http.waiting import Lines
+from tests.http.servers import PATIENCE, Served, serving
+from tests.redis import servers as redis_servers
+
+WAITERS = 200
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """Wait for a condition, with a bound that a busy machine keeps."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.02)
+    return found
+
+
+def waiting(served: Served) -> int:
+    return int(httpx.get(f"{served.address}/readyz", timeout=PATIENCE).json()["waiting"])
+
+
+def threads(served: Served) -> int:
+    return len(list(Path(f"/proc/{served.process.pid}/task").iterdir()))
+
+
+def test_200_clients_wait_without_a_thread_each_and_each_gets_one(server: Served, http: httpx.Client) -> None:
+    async def crowd() -> list[dict[str, Any]]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=server.api, timeout=PATIENCE, limits=limits) as client:
+            asking = [
+                asyncio.create_task(
+                    client.post("/queues/crowd/claim", json={"wait": 50, "consumer": f"c{n}"})
+                )
+                for n in range(WAITERS)
+            ]
+            await asyncio.to_thread(until, lambda: waiting(server) == WAITERS)
+            assert threads(server) < 60
+            messages = {"messages": [{"body": n} for n in range(WAITERS)]}
+            put = await client.post("/queues/crowd/messages/batch", json=messages)
+            assert put.status_code == 201
+            answers = await asyncio.gather(*asking)
+        return [delivery for answer in answers for delivery in answer.json()["deliveries"]]
+
+    got = asyncio.run(crowd())
+    assert sorted(delivery["body"] for delivery in got) == list(range(WAITERS))
+    until(lambda: waiting(server) == 0)
+
+
+def test_a_wait_ends_with_nothing_when_its_time_is_over(http: httpx.Client) -> None:
+    assert http.post("/queues/empty/claim", json={"wait": "50ms"}).json() == {"deliveries": []}
+
+
+def test_a_delayed_message_comes_to_who_waits(http: httpx.Client) -> None:
+    http.post("/queues/later/messages", json={"body": 1, "delay": "300ms"})
+    (delivery,) = http.post("/queues/later/claim", json={"wait": 50}).json()["deliveries"]
+    assert delivery["body"] == 1
+
+
+def test_who_left_gets_nothing_and_the_next_in_line_does(server: Served, http: httpx.Client) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as leaving:
+        body = b'{"wait": 50}'
+        head = (
+            f"POST /api/v1/queues/left/claim HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        leaving.sendall(head.encode() + body)
+        until(lambda: waiting(server) == 1)
+    until(lambda: waiting(server) == 0)
+    http.post("/queues/left/messages", json={"body": 1})
+    (delivery,) = http.post("/queues/left/claim", json={"wait": 50}).json()["deliveries"]
+    assert (delivery["body"], delivery["deliveries"]) == (1, 1)
+
+
+def test_what_was_claimed_for_who_left_goes_back(server: Served, http: httpx.Client) -> None:
+    """Its question and its goodbye come in one packet: nobody is there any more when it is answered."""
+    http.put("/queues/hasty", json={"ack_timeout": "1h", "max_attempts": 1})
+    http.post("/queues/hasty/messages", json={"body": 1})
+    host, port = server.address.removeprefix("http://").split(":")
+    for _ in range(5):
+        with socket.create_connection((host, int(port))) as hasty:
+            hasty.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # until it is closed
+            head = f"POST /api/v1/queues/hasty/claim HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
+            hasty.sendall(head.encode())
+    (delivery,) = http.post("/queues/hasty/claim", json={"wait": 50}).json()["deliveries"]
+    assert (delivery["body"], delivery["attempt"]) == (1, 0)
+
+
+def test_a_claim_that_comes_after_its_client_left_is_released() -> None:
+    async def story() -> tuple[list[Any], int]:
+        with postroom.open("memory://") as room:
+            room.queue("q").put(1)
+            left = asyncio.Event()
+
+            async def call(function: Callable[..., Any], *args: Any) -> Any:
+                answer = function(*args)
+                left.set()  # while it is asked
+                return answer
+
+            async def gone() -> None:
+                await left.wait()
+
+            leased = await Lines(room, call).claim("q", 1, "c", 0, gone)
+            return leased, room.queue("q").stats().ready
+
+    assert asyncio.run(story()) == ([], 1)
+
+
+def test_a_server_that_ends_answers_who_waits(own_server: Served) -> None:
+    async def story() -> tuple[httpx.Response, int]:
+        async with httpx.AsyncClient(base_url=own_server.api, timeout=PATIENCE) as client:
+            asking = asyncio.create_task(client.post("/queues/q/claim", json={"wait": "5m"}))
+            await asyncio.to_thread(until, lambda: waiting(own_server) == 1)
+            code = await asyncio.to_thread(own_server.terminate)
+            return await asking, code
+
+    answer, code = asyncio.run(story())
+    assert (answer.status_code, answer.json(), code) == (200, {"deliveries": []}, 0)
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that outlives its server."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
+    with redis_servers.single() as server:
+        yield server.url()
+
+
+def test_kill_9_loses_nothing_that_was_answered(durable: str, tmp_path: Path) -> None:
+    """Producers and consumers at full speed, the server killed in the middle: what was answered holds."""
+    url = durable
+    put, asked, acked = set[str](), set[str](), set[str]()
+
+    async def produce(client: httpx.AsyncClient) -> None:
+        while True:
+            answer = await client.post("/queues/load/messages", json={"body": 1})
+            put.add(answer.json()["id"])
+
+    async def consume(client: httpx.AsyncClient) -> None:
+        while True:
+            answer = await client.post("/queues/load/claim", json={"n": 3, "wait": 5})
+            for delivery in answer.json()["deliveries"]:
+                asked.add(delivery["id"])
+                settled = await client.post(f"/deliveries/{delivery['receipt']}/ack")
+                if settled.status_code == 204:
+                    acked.add(delivery["id"])
+
+    async def load(served: Served) -> None:
+        async with httpx.AsyncClient(base_url=served.api, timeout=PATIENCE) as client:
+            tasks = [
+                asyncio.create_task(job(client)) for job in (produce, produce, produce, consume, consume)
+            ]
+            await asyncio.to_thread(until, lambda: len(put) > 200 and len(acked) > 20)
+            served.kill()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(each, httpx.TransportError) for each in ended), ended
+
+    with serving(url, tmp_path) as served:
+        asyncio.run(load(served))
+    # Nobody sweeps here, and processing comes first: what is reclaimed between two looks is not missed.
+    second = serving(url, tmp_path, "--no-keeper")
+    with second as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as client:
+        there = set[str]()
+        for state in ("processing", "ready"):
+            cursor: str | None = ""
+            while cursor is not None:
+                params = {"state": state, "limit": 1000, **({"cursor": cursor} if cursor else {})}
+                page = client.get("/queues/load/messages", params=params).json()
+                there |= {message["id"] for message in page["messages"]}
+                cursor = page["cursor"]
+    # An ack whose answer the kill has swallowed may have been done.
+    assert put - asked <= there, "a put that was answered is gone"
+    assert not acked & there, "an ack that was answered is undone"
