@@ -1,0 +1,136 @@
+/** Charts over time, drawn by uPlot in our colours; and sparklines, which are a path. */
+import { now } from "./clock.js";
+import { shade } from "./theme.js";
+import { useStore } from "./store.js";
+import { html, uPlot, useEffect, useRef } from "./ui.js";
+import { absolute } from "./time.js";
+
+/**
+ * @typedef {{words: string, tone: string, values: (number | null)[], dash?: boolean, fill?: boolean}} Line
+ *   tone: the name of a colour token, such as "accent" or "bad"
+ */
+
+/** A colour token as it is in this theme, for a canvas, which knows no variables. @param {string} name */
+function token(name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
+
+/**
+ * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null}} props
+ *   times: epoch ms; over: how far back it reaches (ms); name: what it shows, for screen readers; mark: how the axis writes a value;
+ *   target: a level to compare with
+ */
+export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null }) {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const plot = useRef(/** @type {uPlot | null} */ (null));
+  const legend = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const dark = useStore(shade);
+  const shape = JSON.stringify([dark, log, target, height, lines.map(({ words, tone, dash, fill }) => [words, tone, dash, fill])]);
+  /** @type {any} */
+  const data = [times.map((time) => time / 1_000), ...lines.map((line) => line.values)];
+  useEffect(() => {
+    const node = box.current;
+    if (!node) return undefined;
+    const options = optionsOf({ lines, text, mark, over, height, log, target, width: node.clientWidth || 400, legend });
+    const made = new uPlot(options, data, node);
+    plot.current = made;
+    const watcher = new ResizeObserver(() => made.setSize({ width: node.clientWidth, height }));
+    watcher.observe(node);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+  useEffect(() => plot.current?.setData(data), [data.map((/** @type {any[]} */ each) => `${each.length}:${each.at(-1)}`).join(), times[0]]);
+  return html`<figure class="chart" role="img" aria-label=${`${name}. ${lines.map((line) => `${line.words}: ${said(line.values, text)}`).join("; ")}`}>
+    <div class="chart-legend" ref=${legend} aria-hidden="true">
+      ${lines.map((line) => html`<span key=${line.words}><i class=${line.dash ? "dash" : ""} style=${{ color: `var(--${line.tone})` }}></i>${line.words} <b data-value>${said(line.values, text)}</b></span>`)}
+      ${target != null ? html`<span><i class="dash" style=${{ color: "var(--text-faint)" }}></i>target <b>${text(target)}</b></span>` : null}
+      <time class="chart-time"></time></div>
+    <div ref=${box} class="chart-box" style=${{ height: `${height}px` }}></div>
+  </figure>`;
+}
+
+/** The last known value, in words. @param {(number | null)[]} values @param {(value: number) => string} text */
+function said(values, text) {
+  const last = values.findLast((value) => value != null);
+  return last == null ? "—" : text(last);
+}
+
+/** @param {any} given @returns {any} */
+function optionsOf({ lines, text, mark, over, height, log, target, width, legend }) {
+  const [faint, grid] = [token("text-faint"), token("line")];
+  const font = "11px Inter, system-ui, sans-serif";
+  const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+  const isSpan = mark !== text;
+  return {
+    width, height, padding: [8, 4, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    scales: { x: { time: true, ...(over ? { range: () => [(now() - over) / 1_000, now() / 1_000] } : {}) }, y: log ? { distr: 3, range: logRange } : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] } },
+    axes: [
+      { ...axis, grid: { show: false }, size: 24, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((each) => clockTime(each, marks)) },
+      { ...axis, size: 44, space: 34, ...(isSpan ? { incrs: SPANS } : {}), gap: 6, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ marks) => marks.map((each) => (each == null ? "" : mark(each))) },
+    ],
+    series: [{}, ...lines.map((/** @type {Line} */ line) => ({
+      label: line.words, stroke: token(line.tone), width: 1.75, spanGaps: false, dash: line.dash ? [4, 4] : undefined,
+      fill: line.fill ? `color-mix(in oklab, ${token(line.tone)} 12%, transparent)` : undefined, points: { show: false },
+    }))],
+    hooks: {
+      setCursor: [(/** @type {uPlot} */ plot) => point(plot, legend.current, text)],
+      draw: target == null ? [] : [(/** @type {uPlot} */ plot) => level(plot, target, faint)],
+    },
+  };
+}
+
+/** How far apart marks of spans may be (ms). */
+const SPANS = [1, 5, 20, 100, 250, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800].map((s) => s * 1_000)];
+
+/** @param {number} second @param {number[]} marks The time of day; the seconds where marks are closer than a minute. */
+const clockTime = (second, marks) => absolute(second * 1_000).slice(11, marks.length > 1 && marks[1] - marks[0] < 60 ? 19 : 16);
+
+/** @param {any} _ @param {number} low @param {number} high */
+const logRange = (_, low, high) => /** @type {[number, number]} */ ([10 ** Math.floor(Math.log10(Math.max(low || 1, 1e-3))), 10 ** Math.ceil(Math.log10(Math.max(high || 10, 10)))]);
+
+/** Show the values under the pointer in the legend. @param {uPlot} plot @param {HTMLElement | null} legend @param {(value: number) => string} text */
+function point(plot, legend, text) {
+  if (!legend) return;
+  const index = plot.cursor.idx;
+  legend.querySelectorAll("[data-value]").forEach((node, i) => {
+    const values = /** @type {(number | null)[]} */ (plot.data[i + 1] ?? []);
+    const value = index == null ? undefined : values[index];
+    node.textContent = index == null ? said(/** @type {any} */ (Array.from(values)), text) : value == null ? "—" : text(value);
+  });
+  const time = /** @type {HTMLElement} */ (legend.querySelector(".chart-time"));
+  time.textContent = index == null ? "" : absolute(plot.data[0][index] * 1_000).slice(11, 19);
+}
+
+/** @param {uPlot} plot @param {number} value @param {string} colour */
+function level(plot, value, colour) {
+  const y = plot.valToPos(value, "y", true), { left, width } = plot.bbox;
+  const { ctx } = plot;
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.setLineDash([4, 4]);
+  ctx.beginPath();
+  ctx.moveTo(left, y);
+  ctx.lineTo(left + width, y);
+  ctx.stroke();
+  ctx.restore();
+}
+
+/** @param {{values: (number | null)[], tone?: string, words?: string}} props */
+export function Sparkline({ values, tone = "accent", words = "" }) {
+  const known = values.filter((value) => value != null);
+  if (known.length < 2) return html`<svg class="spark" viewBox="0 0 100 28" aria-hidden="true"></svg>`;
+  const high = Math.max(...known, 1e-9), step = 100 / (values.length - 1);
+  const points = values.map((value, i) => (value == null ? null : `${(i * step).toFixed(1)},${(26 - (value / high) * 24).toFixed(1)}`)).filter(Boolean);
+  return html`<svg class="spark" viewBox="0 0 100 28" preserveAspectRatio="none" role=${words ? "img" : undefined} aria-label=${words || undefined} aria-hidden=${!words}>
+    <polyline points=${points.join(" ")} style=${{ stroke: `var(--${tone})` }} /></svg>`;
+}

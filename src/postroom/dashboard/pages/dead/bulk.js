@@ -1,0 +1,108 @@
+/** The dialogs of bulk work: what it would do is asked before it is offered. */
+import { path, post, Problem } from "../../lib/api.js";
+import { show } from "../../lib/dialog.js";
+import { count, plural } from "../../lib/format.js";
+import { follow } from "../../lib/jobs.js";
+import { act } from "../../lib/toasts.js";
+import { html, useEffect, useState } from "../../lib/ui.js";
+
+/** @typedef {import("./scope.js").Scope} Scope */
+
+/** @param {Scope} scope */
+export const replay = (scope) => show({ title: "Replay", body: Replay, props: { scope } });
+/** @param {Scope} scope */
+export const discard = (scope) => show({ title: "Discard", body: Discard, props: { scope } });
+
+/**
+ * What the server says it would do.
+ * @param {string} where @param {any} body
+ * @returns {{plan: any, problem: Problem | null}}
+ */
+function useDryRun(where, body) {
+  const [found, setFound] = useState({ of: "", plan: /** @type {any} */ (null), problem: /** @type {Problem | null} */ (null) });
+  const of = JSON.stringify(body);
+  useEffect(() => {
+    let isOver = false;
+    post(where, { ...body, dry_run: true }).then(
+      (plan) => isOver || setFound({ of, plan, problem: null }),
+      (problem) => isOver || setFound({ of, plan: null, problem }),
+    );
+    return () => void (isOver = true);
+  }, [of]);
+  return found.of === of ? found : { plan: null, problem: null };
+}
+
+/** @param {{plan: any, problem: Problem | null, verb: string}} props */
+function Plan({ plan, problem, verb }) {
+  if (problem) return html`<p class="plan bad" role="alert">${problem.message}</p>`;
+  if (!plan) return html`<p class="plan" role="status">Looking what it would do…</p>`;
+  return html`<dl class="plan" role="status" aria-label="Dry run">
+    <div><dt>will be ${verb}</dt><dd>${count(plan.eligible)}</dd></div>
+    ${plan.already ? html`<div><dt>were replayed before</dt><dd>${count(plan.already)}</dd></div>` : null}
+    ${plan.refused ? html`<div><dt>are refused</dt><dd>${count(plan.refused)}</dd></div>` : null}
+    ${plan.refusals?.length ? html`<p class="faint">${plan.refusals[0].reason}</p>` : null}</dl>`;
+}
+
+/** @param {{scope: Scope, close: (done?: boolean) => void}} props */
+function Replay({ scope, close }) {
+  const [canary, setCanary] = useState(true);
+  const [again, setAgain] = useState(false);
+  const [rate, setRate] = useState("");
+  const [to, setTo] = useState("");
+  const where = path`dead/${scope.name}/replay`;
+  const options = { again, ...(to ? { to } : {}) };
+  const { plan, problem } = useDryRun(where, { ...scope.body, ...options });
+  const isOne = plan?.eligible === 1;
+  /** @param {Event} event */
+  const submit = async (event) => {
+    event.preventDefault();
+    const job = await act(() => post(where, { ...scope.body, ...options, canary: canary && !isOne, ...(rate ? { rate } : {}) }), { doing: "replay" });
+    if (!job) return;
+    follow(job);
+    close(true);
+  };
+  return html`<form class="dialog-form" onSubmit=${submit}>
+    <p class="scope">Put ${scope.words} again.</p>
+    <${Plan} plan=${plan} problem=${problem} verb="put again" />
+    <label class="check"><input type="checkbox" checked=${canary && !isOne} disabled=${isOne} onChange=${() => setCanary(!canary)} />
+      One first: the rest follows when it has succeeded</label>
+    <label class="check"><input type="checkbox" checked=${again} onChange=${() => setAgain(!again)} />
+      Also those that were replayed before</label>
+    <div class="two">
+      <label class="field"><span>At most <em>optional</em></span><input placeholder="50/s" value=${rate} onInput=${(/** @type {any} */ e) => setRate(e.target.value.trim())} /></label>
+      <label class="field"><span>Into queue <em>optional</em></span><input placeholder="where each was" value=${to} onChange=${(/** @type {any} */ e) => setTo(e.target.value.trim())} /></label>
+    </div>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
+      <button type="submit" class="button primary" disabled=${!plan?.eligible}>${plan?.eligible ? `Replay ${plural(plan.eligible, "letter")}` : "Replay"}</button></footer>
+  </form>`;
+}
+
+/** From so many on, the number has to be typed. */
+const MANY = 10;
+
+/** @param {{scope: Scope, close: (done?: boolean) => void}} props */
+function Discard({ scope, close }) {
+  const [typed, setTyped] = useState("");
+  const where = path`dead/${scope.name}/discard`;
+  const { plan, problem } = useDryRun(where, scope.body);
+  const asks = plan?.eligible >= MANY;
+  const isReady = Boolean(plan?.eligible) && (!asks || typed === String(plan.eligible));
+  /** @param {Event} event */
+  const submit = async (event) => {
+    event.preventDefault();
+    if (!isReady) return;
+    const job = await act(() => post(where, scope.body), { doing: "discard" });
+    if (!job) return;
+    follow(job);
+    close(true);
+  };
+  return html`<form class="dialog-form" onSubmit=${submit}>
+    <p class="scope">Let go of ${scope.words}, for good.</p>
+    <p class="muted">Export them first if anybody may ask for them.</p>
+    <${Plan} plan=${plan} problem=${problem} verb="discarded" />
+    ${asks ? html`<label class="field"><span>Type <code>${plan.eligible}</code> to go on</span>
+      <input autocomplete="off" value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} /></label>` : null}
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
+      <button type="submit" class="button danger" disabled=${!isReady}>${plan?.eligible ? `Discard ${plural(plan.eligible, "letter")}` : "Discard"}</button></footer>
+  </form>`;
+}

@@ -1,0 +1,114 @@
+/** One dead letter: why it died, what each attempt said, what it carried; and again, perhaps with another payload. */
+import { path, post } from "../lib/api.js";
+import { lookAgain, useLoaded } from "../lib/data.js";
+import { confirm, show } from "../lib/dialog.js";
+import { diff, Diff } from "../lib/diff.js";
+import { span } from "../lib/format.js";
+import { Icon } from "../lib/icons.js";
+import { Json, jsonText } from "../lib/json.js";
+import { useKeys } from "../lib/keys.js";
+import { Badge, Card, Command, Copy, Empty, Failed, Head, MessageLink, QueueLink } from "../lib/parts.js";
+import { go, href } from "../lib/router.js";
+import { useCan } from "../lib/session.js";
+import { When } from "../lib/time.js";
+import { act } from "../lib/toasts.js";
+import { html, useState } from "../lib/ui.js";
+
+/** What the server shows in the place of a secret. */
+const HIDDEN = "[redacted]";
+
+/** @param {{queue: string, id: string}} props */
+export function Letter({ queue, id }) {
+  const { data: letter, error, reload } = useLoaded(path`dead/${queue}/letters/${id}`, { every: 10_000, when: (event) => event.name === "lifecycle" });
+  const message = useLoaded(letter ? path`queues/${letter.queue}/messages/${letter.id}` : null, { every: 60_000 });
+  const mayReplay = useCan("replay"), mayDiscard = useCan("discard");
+  const replay = () => act(() => post(path`queues/${letter.queue}/messages/${letter.id}/replay`, { number: letter.replayed_as.length + 1 }), {
+    doing: "replay it", done: (result) => `Replayed as ${result.replayed_as}.`,
+  }).then(() => (reload(), lookAgain()));
+  useKeys(mayReplay && letter ? [{ keys: "r", words: "Replay this letter", group: "Dead letters", run: () => void replay() }] : [], [letter]);
+  if (error && !letter) {
+    return error.status === 404
+      ? html`<${Head} title="Dead letter" up=${{ href: href("/dead"), words: "Dead letters" }} /><${Empty} icon="dead" title="This letter is not here any more">It was discarded, or its retention ended.<//>`
+      : html`<${Failed} error=${error} retry=${reload} />`;
+  }
+  if (!letter) return html`<p class="loading" role="status">Loading…</p>`;
+  const body = message.data?.body;
+  const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
+  const discard = async () => {
+    if (!await confirm({ title: "Discard", scope: "Let go of this dead letter, for good.", verb: "Discard", danger: true })) return;
+    if (await act(() => post(path`queues/${letter.queue}/messages/${letter.id}/discard`), { doing: "discard it", done: "Discarded." }) !== undefined) {
+      lookAgain();
+      go("/dead");
+    }
+  };
+  return html`<${Head} title=${letter.exception || "Dead letter"} up=${{ href: href("/dead", { q: `group:${letter.group}` }), words: "Its group" }}
+      sub=${html`${letter.task_name || letter.kind || "A message"} of <${QueueLink} queue=${letter.queue} />, died <${When} at=${letter.died_at} />`}>
+      ${mayReplay ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
+      ${mayReplay && body !== undefined && !isCall ? html`<button class="button" onClick=${() => show({ title: "Replay with another payload", wide: true, body: Edit, props: { letter, body } }).then((done) => done && (reload(), lookAgain()))}>Edit and replay…</button>` : null}
+      ${mayDiscard ? html`<button class="button quiet-danger" onClick=${discard}><${Icon} name="trash" />Discard…</button>` : null}
+    <//>
+    <div class="letter">
+      <div class="stack">
+        <${Card} title="Attempts" flush><${Attempts} attempts=${letter.attempts} died=${letter.died_at} /><//>
+        ${letter.traceback && letter.traceback !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><pre class="trace" tabindex="0">${letter.traceback}</pre><//>` : null}
+      </div>
+      <div class="stack">
+        <${Card} title="Facts"><dl class="facts">
+          <div><dt>Message</dt><dd><${MessageLink} queue=${letter.queue} id=${letter.id} whole /></dd></div>
+          <div><dt>Class</dt><dd><${Badge} tone=${letter.classification === "exception" ? "plain" : "warn"}>${letter.classification}<//></dd></div>
+          ${isCall && letter.task_id ? html`<div><dt>Task</dt><dd class="id">${letter.task_id}</dd></div>` : null}
+          ${letter.correlation_id ? html`<div><dt>Correlation</dt><dd class="id">${letter.correlation_id}</dd></div>` : null}
+          <div><dt>Worker</dt><dd>${letter.worker || "—"}</dd></div>
+          <div><dt>Put</dt><dd><${When} at=${letter.put_at} /></dd></div>
+          <div><dt>Payload hash</dt><dd class="id">${letter.payload_hash.slice(0, 16)}</dd></div>
+          ${letter.replayed_as.length ? html`<div><dt>Replayed as</dt><dd>${letter.replayed_as.map((/** @type {string} */ each) => html`<${MessageLink} key=${each} queue=${letter.queue} id=${each} /> `)}</dd></div>` : null}
+        </dl><//>
+        <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
+        <${Card} title="In a terminal"><${Command} text=${`postroom dead replay --task ${letter.id} --yes`} /><//>
+      </div>
+    </div>`;
+}
+
+/** @param {{attempts: {consumer: string, started_at: number, ended_at: number, error: string}[], died: number}} props */
+function Attempts({ attempts }) {
+  if (!attempts.length) return html`<${Empty} icon="clock" title="Nobody worked on it">It expired, or it could not be read.<//>`;
+  return html`<ol class="attempts" reversed>${attempts.map((attempt, i) => html`<li key=${i}>
+    <div class="row"><strong>Attempt ${i + 1}</strong><span class="muted">${attempt.consumer || "—"} · ran ${span(Math.max(0, attempt.ended_at - attempt.started_at))} · <${When} at=${attempt.ended_at} /></span>
+      ${i && attempt.error === attempts[i - 1].error ? html`<${Badge}>same error<//>` : i ? html`<${Badge} tone="warn">another error<//>` : null}</div>
+    ${i && attempt.error !== attempts[i - 1].error ? html`<${Diff} name=${`What changed from attempt ${i} to ${i + 1}`} before=${attempts[i - 1].error} after=${attempt.error} />`
+      : html`<p class="error-line">${attempt.error || "no word"}</p>`}</li>`).reverse()}</ol>`;
+}
+
+/** @param {{letter: any, body: any, close: (done?: boolean) => void}} props */
+function Edit({ letter, body, close }) {
+  const before = jsonText(body);
+  const [text, setText] = useState(before);
+  const { value, problem } = read(text, before);
+  const isChanged = !problem && diff(before, text).some((line) => line.sign !== " ");
+  /** @param {Event} event */
+  const submit = async (event) => {
+    event.preventDefault();
+    const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
+    const done = await act(() => post(where, { body: value, number: letter.replayed_as.length + 1 }), {
+      doing: "replay it", done: (result) => `Replayed with another payload as ${result.replayed_as}.`,
+    });
+    if (done) close(true);
+  };
+  return html`<form class="dialog-form" onSubmit=${submit}>
+    <label class="field"><span>Payload</span><textarea rows="12" spellcheck=${false} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)}></textarea></label>
+    ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${text} />` : html`<p class="faint">Nothing is changed yet.</p>`}
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
+      <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged}>Replay with this payload</button></footer>
+  </form>`;
+}
+
+/** A payload that has lost something on its way here must not be put. @param {string} text @param {string} before */
+function read(text, before) {
+  if (text.includes(HIDDEN)) return { value: null, problem: "Parts of this payload are hidden from you: it can only be replayed as it is." };
+  if (/"?-?\d{17,}"?/.test(before)) return { value: null, problem: "This payload has numbers that a browser cannot keep exactly: edit it with the command line." };
+  try {
+    return { value: JSON.parse(text), problem: "" };
+  } catch (error) {
+    return { value: null, problem: `This is not JSON: ${/** @type {Error} */ (error).message}` };
+  }
+}

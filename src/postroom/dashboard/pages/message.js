@@ -1,0 +1,166 @@
+/** One message: where it stands, how it came there, what it carries, and what can be done with it now. */
+import { path, post } from "../lib/api.js";
+import { Countdown } from "../lib/clock.js";
+import { lookAgain, useLoaded } from "../lib/data.js";
+import { confirm, show } from "../lib/dialog.js";
+import { plural, span } from "../lib/format.js";
+import { Icon } from "../lib/icons.js";
+import { Json, jsonText } from "../lib/json.js";
+import { Badge, Card, Copy, Empty, Failed, Head, MessageLink, QueueLink, StateBadge, Tabs } from "../lib/parts.js";
+import { remember } from "../lib/palette.js";
+import { at, go, href, useQuery } from "../lib/router.js";
+import { useCan } from "../lib/session.js";
+import { act } from "../lib/toasts.js";
+import { absolute, When } from "../lib/time.js";
+import { timelineOf } from "../lib/timeline.js";
+import { html, useEffect, useState } from "../lib/ui.js";
+
+/** @param {{queue: string, id: string}} props */
+export function Message({ queue, id }) {
+  const where = path`queues/${queue}/messages/${id}`;
+  /** @param {import("../lib/live.js").Event} event */
+  const isAbout = (event) => event.data?.queue === queue && (!event.data.ids || event.data.ids.includes(id) || event.data.count > event.data.ids.length);
+  const { data: message, error, reload } = useLoaded(where, { every: 3_000, when: isAbout });
+  const history = useLoaded(message ? `${where}/history` : null, { every: 10_000, when: isAbout });
+  const policy = useLoaded(path`queues/${queue}`, { every: 60_000 });
+  const [tab, setTab] = useQuery("tab", "body");
+  useEffect(() => remember(queue, id), [queue, id]);
+  const up = { href: href(at`/queues/${queue}`), words: queue };
+  if (error && (!message || error.status === 404)) return html`<${Head} title="Message" up=${up} sub=${id} /><${Card}>${error.status === 404
+    ? html`<${Empty} icon="message" title="This message is not here any more">It was done, cancelled or discarded, or never was in ${queue}. What succeeded is not kept unless its queue says keep_done.<//>`
+    : html`<${Failed} error=${error} retry=${reload} />`}<//>`;
+  if (!message) return html`<${Head} title="Message" up=${up} sub=${id} /><p class="loading" role="status">Loading…</p>`;
+  const again = () => { reload(); history.reload(); lookAgain(); };
+  const most = message.max_attempts ?? policy.data?.policy.max_attempts;
+  return html`<${Head} up=${up} title=${html`${message.task_name || message.kind || "Message"} <${StateBadge} state=${message.state} />`}
+      sub=${html`<code>${id}</code> <${Copy} text=${id} words="Copy the id" />`}><${Actions} message=${message} again=${again} /><//>
+    <${Facts} message=${message} most=${most} />
+    <div class="message-grid">
+      <${Card} title="Timeline" actions=${history.data && !history.data.complete ? "its beginning is no longer kept" : ""}>
+        <${Timeline} message=${message} entries=${history.data?.entries ?? []} most=${most} /><//>
+      <div class="stack">
+        <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
+          { value: "body", words: "Body" }, { value: "headers", words: "Headers", count: Object.keys(message.headers).length || null },
+          { value: "failure", words: "Failure", count: message.failure ? "!" : null }, { value: "commands", words: "Commands" }]} />
+        <${Tab} tab=${tab} message=${message} />
+      </div>
+    </div>`;
+}
+
+/** @param {{message: any, most: number | undefined}} props */
+function Facts({ message, most }) {
+  const facts = [
+    ["Queue", html`<${QueueLink} queue=${message.queue} />`],
+    ["Priority", message.priority],
+    ["Attempt", html`${message.attempt}${most ? html`<span class="faint"> of ${most}</span>` : null}`],
+    ["Put", html`<${When} at=${message.put_at} />`],
+    ...(message.state === "processing" ? [["Worker", message.consumer || "—"], ["Time left", html`<${Countdown} deadline=${message.deadline} from=${message.started_at} label="until " />`]] : []),
+    ...(message.state === "scheduled" ? [["Due in", html`<${Countdown} deadline=${message.due} over="now" />`]] : []),
+    ...(message.state === "dead" ? [["Died", html`<${When} at=${message.failed_at} />`]] : []),
+    ...(message.expires ? [["Expires", html`<${When} at=${message.expires} />`]] : []),
+    ...(message.correlation_id ? [["Correlation", html`<code>${message.correlation_id}</code>`]] : []),
+    ...(message.unique_key ? [["Unique key", html`<code>${message.unique_key}</code>`]] : []),
+  ];
+  return html`<dl class="figures">${facts.map(([words, value]) => html`<div key=${words}><dt>${words}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** @param {{message: any, again: () => void}} props */
+function Actions({ message, again }) {
+  const { queue, id, state } = message;
+  const may = { move: useCan("move"), replay: useCan("replay"), discard: useCan("discard") };
+  const where = path`queues/${queue}/messages/${id}`;
+  const waits = state === "ready" || state === "scheduled";
+  /** @param {string} verb @param {any} body @param {string} done */
+  const run = async (verb, body, done) => { await act(() => post(`${where}/${verb}`, body), { doing: `${verb.replace("-", " ")} this message`, done }); again(); };
+  /** @param {string} verb @param {string} title @param {string} scope @param {string} done */
+  const ask = async (verb, title, scope, done) => { if (await confirm({ title, scope, verb: title.replace("?", ""), danger: true })) await run(verb, undefined, done); };
+  const replay = async () => {
+    const made = await act(() => post(`${where}/replay`, { number: message.replayed_as.length + 1 }), { doing: "replay it", done: "Replayed as a new message." });
+    again();
+    if (made) go(at`/queues/${queue}/messages/${made.replayed_as}`);
+  };
+  const reschedule = async () => {
+    const delay = await show({ title: "Reschedule", body: Delay });
+    if (delay) await run("reschedule", { delay }, `Due in ${delay}.`);
+  };
+  return html`
+    ${may.move && state === "scheduled" ? html`<button class="button primary" onClick=${() => run("run-now", undefined, "It is ready now.")}><${Icon} name="play" />Run now</button>` : null}
+    ${may.move && waits ? html`<button class="button" onClick=${reschedule}><${Icon} name="clock" />Reschedule…</button>
+      <button class="button quiet-danger" onClick=${() => ask("cancel", "Cancel it?", "This one message is taken out of its queue for good.", "Cancelled.")}>Cancel…</button>` : null}
+    ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m" }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
+      <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.")}><${Icon} name="back" />Release…</button>` : null}
+    ${may.replay && state === "dead" ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
+    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.")}>Discard…</button>` : null}`;
+}
+
+/** @param {{close: (value?: any) => void}} props */
+function Delay({ close }) {
+  const [delay, setDelay] = useState("15m");
+  return html`<form class="dialog-form" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); close(delay); }}>
+    <label class="field"><span>Due in <em>such as 90s, 15m, 2h</em></span><input autofocus value=${delay} onInput=${(/** @type {any} */ e) => setDelay(e.target.value)} /></label>
+    <div class="row">${["1m", "15m", "1h", "1d"].map((each) => html`<button key=${each} type="button" class="button small" onClick=${() => close(each)}>${each}</button>`)}</div>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!delay}>Reschedule</button></footer></form>`;
+}
+
+/** @param {{message: any, entries: any[], most: number | undefined}} props */
+function Timeline({ message, entries, most }) {
+  const steps = timelineOf(message, entries, most);
+  return html`<ol class="timeline">${steps.map((step, i) => html`<li key=${`${step.at} ${step.words}`} class=${step.tone}>
+    ${step.since != null && step.since >= 1 ? html`<span class="timeline-span">${step.between} ${span(step.since)}</span>` : null}
+    <div class="timeline-step"><b>${step.words}</b>${step.count ? html` <${Badge}>${step.count}<//>` : null}
+      <time class="faint" dateTime=${new Date(step.at).toISOString()} title=${absolute(step.at)}>${absolute(step.at).slice(i && sameDay(step.at, steps[i - 1].at) ? 11 : 0)}</time></div>
+    ${step.detail ? html`<p class="muted">${step.detail}</p>` : null}
+    ${step.until ? html`<p><${Countdown} deadline=${step.until} over=${step.over ?? "now"} /> <span class="faint">${step.untilWords}</span></p>` : null}
+    ${step.link ? html`<p><${MessageLink} queue=${message.queue} id=${step.link} /></p>` : null}</li>`)}</ol>`;
+}
+
+/** @param {number} a @param {number} b */
+const sameDay = (a, b) => absolute(a).slice(0, 10) === absolute(b).slice(0, 10);
+
+/** @param {{tab: string, message: any}} props */
+function Tab({ tab, message }) {
+  if (tab === "headers") return html`<${Card}>${Object.keys(message.headers).length ? html`<dl class="settings">${Object.entries(message.headers).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${value}</code></dd></div>`)}</dl>`
+    : html`<${Empty} icon="message" title="No headers">A producer may put some beside the body, such as a traceparent.<//>`}<//>`;
+  if (tab === "failure") return html`<${FailureCard} message=${message} />`;
+  if (tab === "commands") return html`<${Snippets} message=${message} />`;
+  const text = message.body !== undefined ? jsonText(message.body) : message.body_base64;
+  return html`<${Card} title=${message.content_type} actions=${html`<${Copy} text=${text} words="Copy the body" />`}>
+    ${message.body !== undefined ? html`<${Json} value=${message.body} />` : html`<p class="muted">Bytes, as base64:</p><pre class="raw">${message.body_base64}</pre>`}<//>`;
+}
+
+/** @param {{message: any}} props */
+function FailureCard({ message }) {
+  const [isWhole, setWhole] = useState(false);
+  const { failure } = message;
+  if (!failure && !message.attempts.length) return html`<${Card}><${Empty} icon="check" title="It has not failed">Its error and traceback would stand here, newest first.<//><//>`;
+  return html`<div class="stack">${failure ? html`<${Card} title=${failure.type} actions=${html`<${Copy} text=${`${failure.type}: ${failure.text}\n${failure.traceback}`} words="Copy the error" />`}>
+      <p>${failure.text || html`<span class="faint">without words</span>`}</p>
+      ${failure.traceback ? html`<pre class="raw">${isWhole ? failure.traceback : ownFrames(failure.traceback)}</pre><button class="link" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Only our frames" : "All frames"}</button>` : null}<//>` : null}
+    ${message.attempts.length ? html`<${Card} flush title="Attempts"><table><thead><tr><th scope="col">Worker</th><th scope="col">Error</th><th scope="col" class="end">Ran</th><th scope="col">Ended</th></tr></thead>
+      <tbody>${[...message.attempts].reverse().map((each) => html`<tr key=${each.started_at}><td>${each.consumer || "—"}</td><td title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
+}
+
+/** Without the frames of installed packages: those are seldom where it went wrong. @param {string} traceback */
+function ownFrames(traceback) {
+  /** @type {string[]} */
+  const kept = [];
+  let isOurs = true;
+  for (const line of traceback.split("\n")) {
+    if (/^\s+File "/.test(line)) isOurs = !/site-packages|\/lib\/python\d/.test(line);
+    else if (!/^\s/.test(line)) isOurs = true;
+    if (isOurs) kept.push(line);
+  }
+  return kept.join("\n");
+}
+
+/** @param {{message: any}} props */
+function Snippets({ message }) {
+  const { queue, id } = message;
+  const snippets = [
+    ["Command line", `postroom message show ${queue} ${id}`],
+    ["curl", `curl ${location.origin}/api/v1/${path`queues/${queue}/messages/${id}`}`],
+    ["Python", `room.queue(${JSON.stringify(queue)}).get(${JSON.stringify(id)})`],
+  ];
+  return html`<${Card}><dl class="snippets">${snippets.map(([words, text]) => html`<div key=${words}><dt>${words}</dt><dd><pre class="raw">${text}</pre><${Copy} text=${text} words=${`Copy: ${words}`} /></dd></div>`)}</dl>
+    ${message.replayed_as.length ? html`<p class="muted">Replayed ${plural(message.replayed_as.length, "time")}.</p>` : null}<//>`;
+}

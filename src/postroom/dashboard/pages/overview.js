@@ -1,0 +1,127 @@
+/** Overview: is everything well, and if not, where and why; then the numbers. */
+import { Chart, Sparkline } from "../lib/chart.js";
+import { standing, total, useLoaded } from "../lib/data.js";
+import { count, mark, plural, rate, short, span } from "../lib/format.js";
+import { Icon } from "../lib/icons.js";
+import { Card, Empty, Head } from "../lib/parts.js";
+import { href } from "../lib/router.js";
+import { useStore } from "../lib/store.js";
+import { When } from "../lib/time.js";
+import { html } from "../lib/ui.js";
+import { findingsOf, findingsOfRoom } from "../lib/verdict.js";
+import { QueueTable } from "./queues.js";
+
+/** Findings that are listed; more are counted. */
+const MOST = 6;
+const HOUR = 3_600_000;
+
+export function Overview() {
+  const room = useStore(standing);
+  const queues = useLoaded("queues", { every: 10_000, when: (event) => event.name === "lifecycle" });
+  const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const breakers = useLoaded("breakers", { every: 10_000 });
+  const samples = useLoaded("samples", { every: 10_000, query: { over: "1h" } });
+  const groups = useLoaded("dead/-/groups", { every: 15_000, query: { limit: 5 }, when: (event) => event.name === "move_to_dlq" });
+  if (!room) return html`<${Head} title="Overview" /><p class="loading" role="status">Loading…</p>`;
+  if (!room.queues.length) return html`<${Head} title="Overview" /><${Card}><${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>
+    A queue comes into being with its first message, or when a worker or a configuration declares it. Then this page tells how it is.<//><//>`;
+  const died = sum(samples.data?.rates.dead ?? [], samples.data?.at ?? []);
+  const findings = [
+    ...findingsOfRoom(room, breakers.data ?? {}, died),
+    ...room.queues.flatMap((stats) => findingsOf(stats, by(queues.data?.queues, stats.queue), by(sla.data, stats.queue)).slice(0, 1)),
+  ].sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
+  return html`<${Head} title="Overview" sub=${`${plural(room.queues.length, "queue")} on ${room.engine}`} />
+    <${Verdict} findings=${findings} />
+    <${Tiles} room=${room} samples=${samples.data} />
+    <${Charts} samples=${samples.data} />
+    <${Card} flush title="Queues" actions=${html`<a class="inline-link" href=${href("/queues")}>All queues</a>`}>
+      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} /><//>
+    ${groups.data?.groups.length ? html`<${Failures} groups=${groups.data.groups} />` : null}`;
+}
+
+/** @template {{queue: string}} T @param {T[] | undefined} list @param {string} queue */
+const by = (list, queue) => list?.find((each) => each.queue === queue);
+
+/** How many that were in all; samples need not be equally far apart. @param {(number | null)[]} rates @param {number[]} at */
+const sum = (rates, at) => Math.round(rates.reduce((/** @type {number} */ all, each, i) => all + (each ?? 0) * ((at[i] - (at[i - 1] ?? at[i])) / 1_000), 0));
+
+/** @param {import("../lib/data.js").QueueStats[]} queues The ten that have most to tell. */
+const worstFirst = (queues) => [...queues].sort((a, b) => score(b) - score(a)).slice(0, 10);
+/** @param {import("../lib/data.js").QueueStats} q */
+const score = (q) => q.overdue * 1e6 + q.oldest + q.dead * 10 + q.ready + q.processing;
+
+/** @param {{findings: import("../lib/verdict.js").Finding[]}} props */
+function Verdict({ findings }) {
+  const bad = findings.some((each) => each.tone === "bad");
+  const tone = bad ? "bad" : findings.length ? "warn" : "good";
+  const queues = new Set(findings.map((each) => each.queue).filter(Boolean)).size;
+  const words = !findings.length ? "Healthy"
+    : queues ? `${plural(queues, "queue")} need${queues === 1 ? "s" : ""} attention` : `${plural(findings.length, "thing")} need${findings.length === 1 ? "s" : ""} attention`;
+  return html`<section class=${`verdict ${tone}`} aria-label="Verdict" aria-live="polite">
+    <div class="verdict-head"><span class="verdict-icon"><${Icon} name=${findings.length ? "alert" : "check"} /></span>
+      <h2>${words}</h2>${findings.length ? null : html`<p>Nothing is overdue, late, stalled, paused or full, and a keeper watches.</p>`}</div>
+    ${findings.length ? html`<ul>${findings.slice(0, MOST).map((each) => html`<li key=${each.href + each.cause}>
+      <a href=${each.href}><span class=${`verdict-word ${each.tone}`}>${each.word}</span><span>${each.queue ? html`<b>${each.queue}</b>: ` : null}${each.cause}</span><${Icon} name="chevron" /></a></li>`)}</ul>` : null}
+    ${findings.length > MOST ? html`<p class="verdict-more">and ${plural(findings.length - MOST, "more", "more")} — <a href=${href("/queues")}>see all queues</a></p>` : null}
+  </section>`;
+}
+
+/** @param {{room: import("../lib/data.js").Standing, samples: any}} props */
+function Tiles({ room, samples }) {
+  const kept = samples?.standing ?? {}, rates = samples?.rates ?? {};
+  const oldest = Math.max(0, ...room.queues.map((queue) => queue.oldest));
+  const overdue = total(room, "overdue"), dead = total(room, "dead");
+  const before = kept.dead?.[0] ?? dead;
+  const done = last(rates.acked), failed = (last(rates.retried) ?? 0) + (last(rates.dead) ?? 0);
+  const share = done == null || done + failed === 0 ? 0 : (100 * failed) / (done + failed);
+  return html`<div class="tiles">
+    <${Tile} words="Ready" value=${short(total(room, "ready"))} values=${kept.ready} href=${href("/queues")} />
+    <${Tile} words="Oldest ready" value=${oldest ? span(oldest) : "—"} values=${kept.oldest} tone="warn" />
+    <${Tile} words="Processing" value=${short(total(room, "processing"))} values=${kept.processing} note=${overdue ? `${count(overdue)} overdue` : ""} bad=${overdue > 0} href=${href("/processing")} />
+    <${Tile} words="Scheduled" value=${short(total(room, "scheduled"))} values=${kept.scheduled} href=${href("/scheduled")} />
+    <${Tile} words="Dead letters" value=${short(dead)} values=${kept.dead} tone="bad" note=${dead > before ? `+${short(dead - before)} in 1 h` : ""} bad=${dead > before} href=${href("/dead")} />
+    <${Tile} words="Throughput" value=${done == null ? "—" : rate(done)} values=${rates.acked} tone="good" note=${share ? `${share < 1 ? share.toFixed(1) : Math.round(share)} % fail` : ""} bad=${share >= 5} />
+  </div>`;
+}
+
+/** @param {(number | null)[] | undefined} values */
+const last = (values) => values?.findLast((value) => value != null) ?? null;
+
+/** @param {{words: string, value: string, values?: (number | null)[], note?: string, bad?: boolean, tone?: string, href?: string}} props */
+function Tile({ words, value, values = [], note = "", bad = false, tone = "accent", href: to }) {
+  const inner = html`<span class="tile-words">${words}</span><span class="tile-value">${value}${note ? html`<small class=${bad ? "bad" : ""}>${note}</small>` : null}</span>
+    <${Sparkline} values=${values} tone=${tone} />`;
+  return to ? html`<a class="tile" href=${to}>${inner}</a>` : html`<div class="tile">${inner}</div>`;
+}
+
+/** @param {{samples: any, target?: number | null}} props */
+export function Charts({ samples, target = null }) {
+  if (!samples) return null;
+  if (samples.at.length < 2) return html`<${Card}><p class="muted">Charts begin as soon as a keeper has taken two samples: one every ten seconds.</p><//>`;
+  const { at, rates, standing: kept, waits } = samples;
+  return html`<div class="grid">
+    <${Card} title="Messages a second" actions="last hour">
+      <${Chart} name="Messages a second" times=${at} over=${HOUR} text=${rate} lines=${[
+        { words: "put", tone: "accent", values: rates.put }, { words: "done", tone: "good", values: rates.acked, fill: true },
+        { words: "failed", tone: "bad", values: rates.retried.map((/** @type {number | null} */ each, /** @type {number} */ i) => (each == null ? null : each + (rates.dead[i] ?? 0))) }]} /><//>
+    <${Card} title="Waiting" actions="last hour">
+      <${Chart} name="How long messages wait" times=${at} over=${HOUR} text=${span} mark=${mark} target=${target} lines=${[
+        { words: "oldest ready", tone: "warn", values: kept.oldest, fill: true }, ...waited(at, waits)]} /><//></div>`;
+}
+
+/** The percentiles are by the minute, the samples every ten seconds: each minute's value where its samples are. @param {number[]} times @param {{at: number, p50: number | null, p95: number | null}[]} waits */
+function waited(times, waits) {
+  if (!waits?.length) return [];
+  const minutes = new Map(waits.map((wait) => [Math.floor(wait.at / 60_000), wait]));
+  /** @param {"p50" | "p95"} name */
+  const line = (name) => times.map((time) => minutes.get(Math.floor(time / 60_000))?.[name] ?? null);
+  return [{ words: "p95 wait", tone: "accent", values: line("p95") }, { words: "p50", tone: "text-faint", values: line("p50"), dash: true }];
+}
+
+/** @param {{groups: any[]}} props */
+const Failures = ({ groups }) => html`<${Card} flush title="What fails" actions=${html`<a class="inline-link" href=${href("/dead")}>All dead letters</a>`}>
+  <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { group: group.group })}>
+    <span class="failure-count">${short(group.count)}</span>
+    <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}</span></span>
+    ${group.classification ? html`<span class="badge plain">${String(group.classification).replaceAll("_", " ")}</span>` : null}
+    <span class="faint"><${When} at=${group.last} /></span></a></li>`)}</ul><//>`;

@@ -1,0 +1,140 @@
+/** Processing: what is being worked on, by whom, and how long each still has, by the server's clock. */
+import { path, post } from "../lib/api.js";
+import { Countdown, everySecond, now } from "../lib/clock.js";
+import { lookAgain, standing, total } from "../lib/data.js";
+import { show } from "../lib/dialog.js";
+import { messagesOf } from "../lib/everywhere.js";
+import { count, span } from "../lib/format.js";
+import { Icon } from "../lib/icons.js";
+import { listen } from "../lib/live.js";
+import { Badge, Empty, Failed, Head, Menu, MessageLink, QueueLink } from "../lib/parts.js";
+import { at, go, useQuery } from "../lib/router.js";
+import { useRows } from "../lib/rows.js";
+import { useCan } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Table } from "../lib/table.js";
+import { When } from "../lib/time.js";
+import { act } from "../lib/toasts.js";
+import { html, useEffect, useState } from "../lib/ui.js";
+
+/** So many sweeps may be missed before it is said that nobody sweeps. */
+const MISSED = 3;
+/** What became of how many messages is remembered. */
+const MOST = 1_000;
+
+/** @param {any} row */
+const open = (row) => go(at`/queues/${row.queue}/messages/${row.id}`);
+
+export function Processing() {
+  const [queue, setQueue] = useQuery("queue");
+  const [text, setText] = useQuery("q");
+  const room = useStore(standing);
+  const outcomes = useOutcomes();
+  const found = useRows(messagesOf("processing", queue), {
+    of: queue, every: 2_000, when: (event) => event.name === "requeue" || event.name === "move_to_dlq",
+  });
+  const rows = found.rows.filter(matcher(text)).sort((a, b) => (a.deadline ?? Infinity) - (b.deadline ?? Infinity));
+  const mayMove = useCan("move");
+  const names = (room?.queues ?? []).filter((each) => each.processing).map((each) => each.queue);
+  return html`<${Head} title="Processing" sub="Whoever does not finish, renew or answer in time loses the message: it goes to somebody else.">
+      <select class="narrow" aria-label="Queue" value=${queue} onChange=${(/** @type {any} */ e) => setQueue(e.target.value)}>
+        <option value="">All queues</option>${[...new Set([...names, ...(queue ? [queue] : [])])].sort().map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>
+    <//>
+    <${Strip} />
+    <div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" aria-label="Filter what is processing" spellcheck=${false}
+      placeholder="overdue:yes worker:web-1 left<10s charge_card" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></div></div>
+    ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Processing" fill open=${open}
+      columns=${columns(mayMove, outcomes, found.reload)} ...${found} rows=${rows} keyOf=${(/** @type {any} */ row) => `${row.queue} ${row.id}`}
+      empty=${html`<${Empty} icon="processing" title=${text ? "Nothing is like that" : "Nobody is working"} command=${text ? undefined : "postroom worker"}>${text
+        ? "The filter looks at what is loaded." : "A message is here while a worker has it, with the time it still has."}<//>`} />`}`;
+}
+
+/** The overdue, who sweeps, and whether anybody does. */
+function Strip() {
+  const room = useStore(standing);
+  const isMissing = useMissing(room);
+  if (!room) return null;
+  const overdue = total(room, "overdue");
+  if (isMissing) {
+    return html`<p class="strip bad" role="alert"><${Icon} name="alert" /><strong>No keeper is running.</strong> Overdue messages of queues that nobody consumes stay where they are:
+      start <code>postroom keeper run</code>, or a server that keeps.</p>`;
+  }
+  return html`<p class="strip" role="status"><strong class=${overdue ? "bad" : ""}>${overdue ? `${count(overdue)} overdue` : "Nothing is overdue"}</strong>
+    <span class="muted">· ${count(total(room, "processing"))} processing · the keeper sweeps every ${span(room.sweep_interval)}</span></p>`;
+}
+
+/** Whether there has been no keeper for longer than a few sweeps. @param {import("../lib/data.js").Standing | null} room */
+function useMissing(room) {
+  const [since, setSince] = useState(/** @type {number | null} */ (null));
+  const [, tick] = useState(0);
+  const isAway = room !== null && room.ok && !room.keeper;
+  useEffect(() => setSince(isAway ? now() : null), [isAway]);
+  useEffect(() => (isAway ? everySecond(tick) : undefined), [isAway]);
+  return since !== null && now() - since >= MISSED * (room?.sweep_interval ?? 0);
+}
+
+/** What became of messages that were taken back, as events tell. @returns {Map<string, string>} */
+function useOutcomes() {
+  const [known] = useState(() => new Map());
+  useEffect(() => listen(({ name, data }) => {
+    if (name !== "lifecycle" || !["requeue", "move_to_dlq"].includes(data.event)) return;
+    for (const id of data.ids) known.set(`${data.queue} ${id}`, data.event === "requeue" ? "Reclaimed" : "Dead");
+    for (const old of [...known.keys()].slice(0, Math.max(0, known.size - MOST))) known.delete(old);
+  }), []);
+  return known;
+}
+
+/** @param {boolean} mayMove @param {Map<string, string>} outcomes @param {() => void} reload */
+const columns = (mayMove, outcomes, reload) => [
+  { id: "id", title: "Message", cell: (/** @type {any} */ row) => html`<${MessageLink} queue=${row.queue} id=${row.id} />` },
+  { id: "task", title: "Kind", cell: (/** @type {any} */ row) => row.task_name || row.kind || "—" },
+  { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+  { id: "attempt", title: "Attempt", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => `${row.attempt + 1}${row.max_attempts ? ` / ${row.max_attempts}` : ""}` },
+  { id: "worker", title: "Worker", wide: true, cell: (/** @type {any} */ row) => row.consumer || "—" },
+  { id: "started", title: "Started", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.started_at} />` },
+  { id: "left", title: "Time left", cell: (/** @type {any} */ row) => html`<${Left} row=${row} outcome=${outcomes.get(`${row.queue} ${row.id}`)} />` },
+  ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} />`) }] : []),
+];
+
+/** @param {{row: any, outcome: string | undefined}} props */
+function Left({ row, outcome }) {
+  if (row.gone) return html`<${Badge} tone=${outcome === "Dead" ? "bad" : outcome ? "warn" : "good"}>${outcome ?? "Done"}<//>`;
+  if (row.started_at == null) return html`<span class="faint" title="Claimed, not begun">—</span>`;
+  if (row.deadline == null) return html`<span class="faint">…</span>`;
+  return html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="Until " />`;
+}
+
+/** @param {{row: any, reload: () => void}} props */
+function Actions({ row, reload }) {
+  const where = path`queues/${row.queue}/messages/${row.id}`;
+  /** @param {string} verb @param {any} body @param {string} doing @param {string} done */
+  const run = (verb, body, doing, done) => act(() => post(`${where}/${verb}`, body), { doing, done }).then(() => (reload(), lookAgain()));
+  return html`<${Menu} label=${`Actions for ${row.id}`} items=${[
+    { words: "One more minute", icon: "clock", run: () => run("extend", { span: 60 }, "give it more time", "It has another minute.") },
+    { words: "More time…", icon: "clock", run: () => show({ title: "More time", body: Extend }).then((given) => given && run("extend", { span: given }, "give it more time", `It has another ${given}.`)) },
+    { words: "Release now", icon: "replay", run: () => run("release", undefined, "release it", "Released: whoever worked on it is told that it is lost.") },
+  ]} />`;
+}
+
+/** @param {{close: (span?: string) => void}} props */
+function Extend({ close }) {
+  const [given, setGiven] = useState("15m");
+  return html`<form class="dialog-form" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); close(given.trim()); }}>
+    <label class="field"><span>For how long <em>30s, 15m, 2h</em></span><input autofocus value=${given} onInput=${(/** @type {any} */ e) => setGiven(e.target.value)} /></label>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!given.trim()}>Give more time</button></footer></form>`;
+}
+
+const UNITS = /** @type {Record<string, number>} */ ({ s: 1_000, m: 60_000, h: 3_600_000 });
+
+/** @param {string} text @returns {(row: any) => boolean} `overdue:yes worker:x left<10s`, and words that are looked for */
+function matcher(text) {
+  const checks = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
+    const [, less, unit] = /^left<(\d+)([smh])$/.exec(word) ?? [];
+    if (less) return (/** @type {any} */ row) => row.deadline != null && row.deadline - now() < Number(less) * UNITS[unit];
+    if (word === "overdue:yes" || word === "overdue:true") return (/** @type {any} */ row) => row.deadline != null && row.deadline <= now();
+    if (word.startsWith("worker:")) return (/** @type {any} */ row) => row.consumer.toLowerCase().includes(word.slice(7));
+    if (word.startsWith("queue:")) return (/** @type {any} */ row) => row.queue.toLowerCase() === word.slice(6);
+    return (/** @type {any} */ row) => `${row.id} ${row.kind} ${row.task_name} ${row.queue} ${row.consumer}`.toLowerCase().includes(word);
+  });
+  return (row) => checks.every((check) => check(row));
+}

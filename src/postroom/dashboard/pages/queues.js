@@ -1,0 +1,122 @@
+/** Queues: all of them, how each stands, and its verdict in a word. */
+import { path, post } from "../lib/api.js";
+import { lookAgain, pace, standing, useLoaded } from "../lib/data.js";
+import { confirm } from "../lib/dialog.js";
+import { plural, rate, short, span } from "../lib/format.js";
+import { Icon } from "../lib/icons.js";
+import { Badge, Bar, Empty, Head, Menu, QueueLink } from "../lib/parts.js";
+import { at, go, useQuery } from "../lib/router.js";
+import { useCan } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Table } from "../lib/table.js";
+import { act } from "../lib/toasts.js";
+import { html } from "../lib/ui.js";
+import { findingsOf } from "../lib/verdict.js";
+
+/** @typedef {import("../lib/verdict.js").QueueView} QueueView */
+
+export function Queues() {
+  const room = useStore(standing);
+  const views = useLoaded("queues", { every: 5_000, when: (event) => event.name === "lifecycle" });
+  const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const [wanted, setWanted] = useQuery("name");
+  const stats = (room?.queues ?? []).filter(({ queue }) => queue.toLowerCase().includes(wanted.toLowerCase()));
+  return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") : ""}>
+      <div class="search-field"><${Icon} name="search" /><input type="search" data-search placeholder="Filter by name" aria-label="Filter by name" value=${wanted}
+        onInput=${(/** @type {any} */ e) => setWanted(e.target.value)} /></div><//>
+    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} isLoading=${!room} reload=${views.reload}
+      empty=${wanted ? html`<${Empty} icon="search" title="No queue is called like that">“${wanted}” is in no name.<//>`
+        : html`<${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>A queue comes into being with its first message.<//>`} />`;
+}
+
+/**
+ * @param {{stats: import("../lib/data.js").QueueStats[], views?: QueueView[], sla?: import("../lib/verdict.js").Sla[], fill?: boolean,
+ *   isLoading?: boolean, empty?: any, reload?: () => void}} props
+ */
+export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {} }) {
+  const view = new Map(views.map((each) => [each.queue, each]));
+  const promise = new Map(sla.map((each) => [each.queue, each]));
+  const mayPause = useCan("pause"), mayPurge = useCan("purge");
+  const rows = stats.map((each) => ({ ...each, id: each.queue, finding: findingsOf(each, view.get(each.queue), promise.get(each.queue))[0] }));
+  /** @param {any} row */
+  const actions = (row) => [
+    ...(mayPause ? [pausing(row.queue, row.paused, reload)] : []),
+    ...(mayPurge ? [{ words: "Purge…", icon: "trash", danger: true, run: () => purge(row.queue, reload) }] : []),
+  ];
+  const columns = [
+    { id: "queue", title: "Queue", cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+    { id: "verdict", title: "Verdict", cell: (/** @type {any} */ row) => html`<${VerdictBadge} finding=${row.finding} stats=${row} />` },
+    { id: "ready", title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.ready) },
+    { id: "processing", title: "Processing", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => inFlight(row, view.get(row.queue)) },
+    { id: "scheduled", title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
+    { id: "dead", title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
+    { id: "pace", title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => done(row.queue) },
+    { id: "mix", title: "", label: "Shares", wide: true, cell: (/** @type {any} */ row) => html`<${Bar} parts=${parts(row)} />` },
+    { id: "oldest", title: "Oldest", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => (row.oldest ? span(row.oldest) : html`<span class="zero">—</span>`) },
+    { id: "sla", title: "p95 wait", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Promise95} sla=${promise.get(row.queue)} />` },
+    ...(fill && (mayPause || mayPurge) ? [{ id: "actions", title: "", label: "Actions", width: "48px", cell: (/** @type {any} */ row) => html`<${Menu} label=${`Actions for ${row.queue}`} items=${actions(row)} />` }] : []),
+  ];
+  return html`<${Table} name="Queues" fill=${fill} columns=${columns} rows=${rows} isLoading=${isLoading} empty=${empty} open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}`)} />`;
+}
+
+/** @param {string} queue */
+function done(queue) {
+  const found = pace(queue, "acked");
+  return html`<span class=${found ? "" : "zero"}>${found == null ? "—" : rate(found)}</span>`;
+}
+
+/** @param {number} n @param {string} [tone] */
+const number = (n, tone = "") => html`<span class=${n ? tone : "zero"}>${short(n)}</span>`;
+
+/** @param {any} row @param {QueueView | undefined} view */
+const inFlight = (row, view) => html`<span class=${row.overdue ? "bad-words" : row.processing ? "" : "zero"}>${short(row.processing)}</span>${
+  view?.policy.max_in_flight ? html`<span class="faint"> / ${short(view.policy.max_in_flight)}</span>` : null}`;
+
+/** @param {any} row */
+const parts = (row) => [
+  { value: row.processing, tone: "good", words: `${short(row.processing)} processing` }, { value: row.ready, tone: "info", words: `${short(row.ready)} ready` },
+  { value: row.scheduled, tone: "plain", words: `${short(row.scheduled)} scheduled` }, { value: row.dead, tone: "bad", words: `${short(row.dead)} dead` },
+];
+
+/** @param {{finding?: import("../lib/verdict.js").Finding, stats: import("../lib/data.js").QueueStats}} props */
+export function VerdictBadge({ finding, stats }) {
+  if (finding) return html`<${Badge} tone=${finding.tone} dot title=${finding.cause}>${finding.word}<//>`;
+  if (stats.processing || (stats.ready && stats.oldest < 2_000)) return html`<${Badge} tone="good" dot>Flowing<//>`;
+  return stats.ready ? html`<${Badge} tone="info" dot title="Nobody works on it at this moment">Waiting<//>` : html`<${Badge}>Idle<//>`;
+}
+
+/** @param {{sla?: import("../lib/verdict.js").Sla}} props */
+export function Promise95({ sla }) {
+  if (!sla || (sla.p95 == null && sla.target == null)) return html`<span class="zero">—</span>`;
+  return html`<span class=${sla.met === false ? "bad-words" : ""} title=${sla.met == null ? "" : sla.met ? "The promise is kept" : "The promise is broken"}>${sla.p95 == null ? "—" : span(sla.p95)}</span>${
+    sla.target == null ? null : html`<span class="faint"> / ${span(sla.target)}</span>`}`;
+}
+
+/** @param {string} queue @param {boolean} isPaused @param {() => void} reload */
+export function pausing(queue, isPaused, reload) {
+  const where = path`queues/${queue}`;
+  const after = () => { reload(); lookAgain(); };
+  if (isPaused) return { words: "Resume", icon: "play", run: () => void act(() => post(`${where}/resume`), { doing: `resume ${queue}`, done: `${queue} goes on.` }).then(after) };
+  const run = async () => {
+    const answer = await confirm({ title: `Pause ${queue}?`, scope: `Nobody claims from ${queue} until it is resumed.`, detail: "Puts, work that has begun, and due times go on.", verb: "Pause", reason: true });
+    if (!answer) return;
+    await act(() => post(`${where}/pause`, { reason: answer.reason }), { doing: `pause ${queue}`, done: `${queue} is paused.`, undo: () => post(`${where}/resume`).then(after) });
+    after();
+  };
+  return { words: "Pause…", icon: "pause", run: () => void run() };
+}
+
+/** @param {string} queue @param {() => void} reload */
+export async function purge(queue, reload) {
+  const where = path`queues/${queue}/purge`;
+  const dry = await act(() => post(`${where}?dry_run=true`), { doing: `count what ${queue} holds` });
+  if (!dry) return;
+  const answer = await confirm({
+    title: `Purge ${queue}?`, scope: `${plural(dry.count, "message")} that wait${dry.count === 1 ? "s" : ""} in ${queue}, ready and scheduled, will be gone for good.`,
+    detail: "What is being worked on, and dead letters, stay. There is no way back.", verb: `Purge ${plural(dry.count, "message")}`, type: queue, danger: true,
+  });
+  if (!answer) return;
+  await act(() => post(where), { doing: `purge ${queue}`, done: (result) => `Purged ${plural(result.count, "message")} from ${queue}.` });
+  reload();
+  lookAgain();
+}

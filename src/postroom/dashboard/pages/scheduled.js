@@ -1,0 +1,154 @@
+/** Scheduled: what waits for its time, why, and the schedules that make more of it. */
+import { path, post } from "../lib/api.js";
+import { Countdown, now } from "../lib/clock.js";
+import { lookAgain, standing, useLoaded } from "../lib/data.js";
+import { confirm, show } from "../lib/dialog.js";
+import { messagesOf } from "../lib/everywhere.js";
+import { count, plural, span } from "../lib/format.js";
+import { Badge, Card, Empty, Failed, Head, Menu, MessageLink, QueueLink, Tabs } from "../lib/parts.js";
+import { at, go, useQuery } from "../lib/router.js";
+import { useRows } from "../lib/rows.js";
+import { useCan } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Table, useSelection } from "../lib/table.js";
+import { absolute, brief, When } from "../lib/time.js";
+import { act, toast } from "../lib/toasts.js";
+import { html, useState } from "../lib/ui.js";
+
+/** How many messages one click may change, one after the other. */
+const MOST = 500;
+
+export function Scheduled() {
+  const [tab, setTab] = useQuery("tab", "messages");
+  return html`<${Head} title="Scheduled"><${Tabs} name="What" value=${tab} set=${setTab}
+      options=${[{ value: "messages", words: "Messages" }, { value: "schedules", words: "Schedules" }]} /><//>
+    ${tab === "schedules" ? html`<${Schedules} />` : html`<${Messages} />`}`;
+}
+
+function Messages() {
+  const [queue, setQueue] = useQuery("queue");
+  const room = useStore(standing);
+  const found = useRows(messagesOf("scheduled", queue), { of: queue, every: 3_000, when: (event) => event.name === "lifecycle" });
+  const rows = [...found.rows].sort((a, b) => a.due - b.due);
+  const selection = useSelection(queue);
+  const mayMove = useCan("move");
+  const names = (room?.queues ?? []).filter((each) => each.scheduled).map((each) => each.queue);
+  const chosen = rows.filter((row) => selection.selected.has(keyOf(row)));
+  const reload = () => (found.reload(), lookAgain());
+  const done = () => (selection.set(new Set()), reload());
+  return html`<div class="row">
+      <select class="narrow" aria-label="Queue" value=${queue} onChange=${(/** @type {any} */ e) => setQueue(e.target.value)}>
+        <option value="">All queues</option>${[...new Set([...names, ...(queue ? [queue] : [])])].sort().map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>
+      ${mayMove && chosen.length ? html`<span class="selection-bar">
+        <button class="button small" onClick=${() => each(chosen, "run-now", () => undefined, "Made ready").then(done)}>Run ${chosen.length} now</button>
+        <button class="button small" onClick=${() => show({ title: "Spread out", body: Spread, props: { number: chosen.length } })
+          .then((minutes) => minutes && each(chosen, "reschedule", (i) => ({ delay: (i * minutes * 60) / chosen.length }), "Spread out").then(done))}>Spread…</button>
+        <button class="button small quiet-danger" onClick=${() => confirm({ title: "Cancel", scope: `Take ${plural(chosen.length, "message")} out of their queues, for good.`, verb: "Take them out", danger: true })
+          .then((yes) => yes && each(chosen, "cancel", () => undefined, "Cancelled").then(done))}>Cancel ${chosen.length}…</button></span>` : null}</div>
+    ${rows.length > 1 ? html`<${Histogram} rows=${rows} hasMore=${found.hasMore} />` : null}
+    ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Scheduled messages" fill keyOf=${keyOf}
+      open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}/messages/${row.id}`)} columns=${columns(mayMove, reload)} selection=${mayMove ? selection : undefined}
+      ...${found} rows=${rows} empty=${html`<${Empty} icon="scheduled" title="Nothing waits for its time" command=${"postroom message put emails '{}' --delay 5m"}>
+        Messages with a delay are here until they are due, and those whose last attempt failed until they are tried again.<//>`} />`}`;
+}
+
+/** @param {any} row */
+const keyOf = (row) => `${row.queue} ${row.id}`;
+
+/** @param {boolean} mayMove @param {() => void} reload */
+const columns = (mayMove, reload) => [
+  { id: "id", title: "Message", cell: (/** @type {any} */ row) => html`<${MessageLink} queue=${row.queue} id=${row.id} />` },
+  { id: "task", title: "Kind", cell: (/** @type {any} */ row) => row.task_name || row.kind || "—" },
+  { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+  { id: "why", title: "Why it waits", wide: true, cell: (/** @type {any} */ row) => (row.attempt ? html`<${Badge} tone="warn">after attempt ${row.attempt}<//>` : html`<${Badge}>delayed<//>`) },
+  { id: "put", title: "Put", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.put_at} />` },
+  { id: "due", title: "Due in", cell: (/** @type {any} */ row) => (row.gone ? html`<${Badge} tone="good">Left<//>` : html`<${Countdown} deadline=${row.due} over="due" />`) },
+  ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} />`) }] : []),
+];
+
+/** @param {{row: any, reload: () => void}} props */
+function Actions({ row, reload }) {
+  const where = path`queues/${row.queue}/messages/${row.id}`;
+  /** @param {any} given */
+  const reschedule = (given) => act(() => post(`${where}/reschedule`, given), {
+    doing: "reschedule it", done: (found) => `Due at ${absolute(found.due)}.`, undo: () => post(`${where}/reschedule`, { at: row.due / 1_000 }),
+  }).then(reload);
+  return html`<${Menu} label=${`Actions for ${row.id}`} items=${[
+    { words: "Run now", icon: "play", run: () => act(() => post(`${where}/run-now`), { doing: "run it now", done: "It is ready.", undo: () => post(`${where}/reschedule`, { at: row.due / 1_000 }) }).then(reload) },
+    { words: "Reschedule…", icon: "clock", run: () => show({ title: "Reschedule", body: Reschedule, props: { due: row.due } }).then((given) => given && reschedule(given)) },
+    { words: "Cancel…", icon: "trash", danger: true, run: () => confirm({ title: "Cancel", scope: "Take this message out of its queue, for good.", verb: "Take it out", danger: true })
+      .then((yes) => yes && act(() => post(`${where}/cancel`), { doing: "cancel it", done: "Cancelled." }).then(reload)) },
+  ]} />`;
+}
+
+/**
+ * The same for each, one after the other; what is refused (it may have left) does not hold up the rest.
+ * @param {any[]} rows @param {string} verb @param {(i: number) => any} body @param {string} did
+ */
+async function each(rows, verb, body, did) {
+  let well = 0;
+  for (const [i, row] of rows.slice(0, MOST).entries()) {
+    await post(path`queues/${row.queue}/messages/${row.id}` + `/${verb}`, body(i)).then(() => { well += 1; }, () => undefined);
+  }
+  const left = rows.length - well;
+  toast({ text: `${did}: ${plural(well, "message")}.`, detail: left ? `${plural(left, "message")} had left or changed.` : undefined });
+}
+
+/** @param {{due: number, close: (given?: any) => void}} props */
+function Reschedule({ due, close }) {
+  const [delay, setDelay] = useState("");
+  const [moment, setMoment] = useState("");
+  const given = delay.trim() ? { delay: delay.trim() } : moment ? { at: new Date(moment).getTime() / 1_000 } : null;
+  return html`<form class="dialog-form" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); if (given) close(given); }}>
+    <p class="muted">It is due <${When} at=${due} />, at ${absolute(due)}.</p>
+    <label class="field"><span>From now <em>30s, 15m, 2h, 3d</em></span><input autofocus value=${delay} onInput=${(/** @type {any} */ e) => setDelay(e.target.value)} /></label>
+    <label class="field"><span>Or at <em>your time</em></span><input type="datetime-local" step="1" value=${moment} disabled=${Boolean(delay.trim())} onInput=${(/** @type {any} */ e) => setMoment(e.target.value)} /></label>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!given}>Reschedule</button></footer></form>`;
+}
+
+/** @param {{number: number, close: (minutes?: number) => void}} props */
+function Spread({ number, close }) {
+  const [minutes, setMinutes] = useState("10");
+  const value = Number(minutes);
+  return html`<form class="dialog-form" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); if (value > 0) close(value); }}>
+    <p class="scope">Let ${plural(number, "message")} come one after the other, from now on.</p>
+    <label class="field"><span>Over so many minutes</span><input type="number" min="1" autofocus value=${minutes} onInput=${(/** @type {any} */ e) => setMinutes(e.target.value)} /></label>
+    ${value > 0 ? html`<p class="muted">One every ${span((value * 60_000) / number)}.</p>` : null}
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!(value > 0)}>Spread out</button></footer></form>`;
+}
+
+const BARS = 48;
+
+/** When how many are due. @param {{rows: any[], hasMore: boolean}} props */
+function Histogram({ rows, hasMore }) {
+  const first = now(), last = Math.max(first + 60_000, rows[rows.length - 1].due);
+  const bars = Array.from({ length: BARS }, () => 0);
+  for (const row of rows) bars[Math.max(0, Math.min(BARS - 1, Math.floor(((row.due - first) / (last - first)) * BARS)))] += 1;
+  const high = Math.max(...bars);
+  const words = `${count(rows.length)} messages${hasMore ? " of those that are loaded" : ""}, due until ${brief(last)}; at most ${count(high)} within ${span((last - first) / BARS)}`;
+  return html`<figure class="histogram card" role="img" aria-label=${words}><div class="histogram-bars" aria-hidden="true">
+      ${bars.map((bar, i) => html`<i key=${i} title=${`${brief(first + ((last - first) * i) / BARS)}: ${bar}`} style=${{ height: `${high ? (bar / high) * 100 : 0}%` }}></i>`)}</div>
+    <figcaption><span>now</span><span>${words}</span><span>${brief(last)}</span></figcaption></figure>`;
+}
+
+function Schedules() {
+  const { data, error, reload } = useLoaded("schedules", { every: 5_000, when: (event) => event.name === "audit" });
+  const may = useCan("schedule");
+  if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
+  /** @param {any} each @param {string} verb @param {string} done @param {string} [back] */
+  const run = (each, verb, done, back) => act(() => post(path`schedules/${each.name}` + `/${verb}`), {
+    doing: `${verb} ${each.name}`, done, undo: back ? () => post(path`schedules/${each.name}` + `/${back}`).then(reload) : undefined,
+  }).then(() => (reload(), lookAgain()));
+  return html`<${Card} flush><${Table} name="Schedules" rows=${data ?? []} isLoading=${!data} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
+    { id: "name", title: "Schedule", cell: (/** @type {any} */ row) => html`<strong>${row.name}</strong>` },
+    { id: "when", title: "When", cell: (/** @type {any} */ row) => html`<code>${row.cron || `every ${row.every}`}</code>${row.timezone && row.cron ? html` <span class="faint">${row.timezone}</span>` : null}` },
+    { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+    { id: "kind", title: "Kind", wide: true, cell: (/** @type {any} */ row) => row.kind || "—" },
+    { id: "next", title: "Next", cell: (/** @type {any} */ row) => (row.paused ? html`<${Badge} tone="warn" title=${row.reason}>paused<//>` : html`<${Countdown} deadline=${row.next_slot} over="now" />`) },
+    ...(may ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => html`<${Menu} label=${`Actions for ${row.name}`} items=${[
+      { words: "Run now", icon: "play", run: () => run(row, "run-now", `One message of ${row.name} is put.`) },
+      row.paused ? { words: "Resume", icon: "play", run: () => run(row, "resume", `${row.name} goes on with its next slot.`, "pause") }
+        : { words: "Pause", icon: "pause", run: () => run(row, "pause", `${row.name} is paused, in every process.`, "resume") },
+    ]} />` }] : []),
+  ]} empty=${html`<${Empty} icon="scheduled" title="No schedules" command="postroom schedule ls">A table [schedule.NAME] in postroom.toml puts a message at its times, however many keepers run.<//>`} /><//>`;
+}

@@ -1,0 +1,91 @@
+/** Settings: what this server goes by and where each value came from; what operators did; this browser. */
+import { get } from "../lib/api.js";
+import { standing, useLoaded } from "../lib/data.js";
+import { size, span } from "../lib/format.js";
+import { Badge, Card, Empty, Failed, Head, Tabs } from "../lib/parts.js";
+import { useQuery } from "../lib/router.js";
+import { roleName, session, useCan } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Table } from "../lib/table.js";
+import { theme } from "../lib/theme.js";
+import { absolute, When, zone } from "../lib/time.js";
+import { html, useRef } from "../lib/ui.js";
+
+export function Settings() {
+  const [tab, setTab] = useQuery("tab", "room");
+  const mayConfig = useCan("config"), mayAudit = useCan("audit");
+  const tabs = [
+    { value: "room", words: "Room" }, ...(mayConfig ? [{ value: "config", words: "Configuration" }] : []),
+    ...(mayAudit ? [{ value: "audit", words: "Audit" }] : []), { value: "browser", words: "This browser" },
+  ];
+  return html`<${Head} title="Settings"><${Tabs} name="What" value=${tab} set=${setTab} options=${tabs} /><//>
+    ${tab === "config" && mayConfig ? html`<${Configuration} />` : tab === "audit" && mayAudit ? html`<${Audit} />` : tab === "browser" ? html`<${Browser} />` : html`<${Room} />`}`;
+}
+
+function Room() {
+  const room = useStore(standing);
+  if (!room) return html`<p class="loading" role="status">Loading…</p>`;
+  return html`<${Card} title="How it stands"><dl class="facts">
+    <div><dt>Store</dt><dd>${room.engine} ${room.ok ? html`<${Badge} tone="good" dot>answers in ${room.latency.toFixed(1)} ms<//>` : html`<${Badge} tone="bad" dot>away<//> ${room.error}`}</dd></div>
+    <div><dt>Keeper</dt><dd>${room.keeper ? html`<${Badge} tone="good" dot>leads<//> and sweeps every ${span(room.sweep_interval)}` : html`<${Badge} tone="bad" dot>none is running<//>`}</dd></div>
+    ${room.redis_active === null ? null : html`<div><dt>Spool</dt><dd>${room.redis_active ? "not needed: Redis is there" : `in use, with ${room.spooled} messages`}</dd></div>`}
+    ${room.memory_used == null ? null : html`<div><dt>Memory</dt><dd>${size(room.memory_used)}${room.memory_limit ? ` of ${size(room.memory_limit)}` : ", without a limit"}</dd></div>`}
+    <div><dt>Server time</dt><dd>${absolute(room.now)}</dd></div></dl><//>`;
+}
+
+function Configuration() {
+  const { data, error, reload } = useLoaded("config", { every: 60_000 });
+  if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
+  if (!data) return html`<p class="loading" role="status">Loading…</p>`;
+  const tables = [["settings", data.settings], ...Object.entries(data.queues).map(([name, layer]) => [`queue.${name}`, layer]), ...Object.entries(data.roles).map(([name, layer]) => [`role.${name}`, layer])];
+  return html`<p class="muted">${data.file ? html`From <code>${data.file}</code>, the environment and options.` : "No file: defaults, the environment and options."}</p>
+    ${tables.map(([name, layer]) => html`<${Card} key=${name} title=${name} flush><${Table} name=${`Settings of ${name}`} keyOf=${(/** @type {any} */ row) => row.name}
+      rows=${Object.entries(layer).map(([key, setting]) => ({ name: key, .../** @type {any} */ (setting) }))} columns=${[
+        { id: "name", title: "Setting", cell: (/** @type {any} */ row) => html`<code>${row.name}</code>` },
+        { id: "value", title: "Value", cell: (/** @type {any} */ row) => html`<code>${JSON.stringify(row.value)}</code>` },
+        { id: "origin", title: "Origin", cell: (/** @type {any} */ row) => html`<${Badge} tone=${row.origin === "default" ? "plain" : "info"}>${row.origin}<//>` },
+      ]} /><//>`)}`;
+}
+
+/** Pages of the audit that one look takes, and how many of its newest acts are kept. */
+const PAGES = 50, ACTS = 1_000;
+
+/**
+ * Read on from where the last look ended: the audit is a log, and what was read stays as it is.
+ * @param {{cursor: string, acts: any[]}} known
+ * @returns {Promise<any[]>} The newest acts first.
+ */
+async function readOn(known) {
+  for (let page = 0; page < PAGES; page += 1) {
+    const found = await get("audit", { after: known.cursor, limit: ACTS });
+    known.cursor = found.cursor;
+    known.acts = [...known.acts, ...found.acts].slice(-ACTS);
+    if (found.acts.length < ACTS) break;
+  }
+  return [...known.acts].reverse();
+}
+
+function Audit() {
+  const known = useRef({ cursor: "", acts: /** @type {any[]} */ ([]) });
+  const { data, error, reload } = useLoaded("audit", { every: 5_000, when: (event) => event.name === "audit", load: () => readOn(known.current) });
+  if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
+  return html`<${Table} name="Audit" fill rows=${data ?? []} isLoading=${!data} columns=${[
+    { id: "at", title: "When", cell: (/** @type {any} */ act) => html`<${When} at=${act.at} />` },
+    { id: "by", title: "Who", cell: (/** @type {any} */ act) => act.by || "—" },
+    { id: "event", title: "What", cell: (/** @type {any} */ act) => html`<strong>${act.event.replaceAll("_", " ")}</strong>` },
+    { id: "queue", title: "Where", cell: (/** @type {any} */ act) => act.queue || "—" },
+    { id: "count", title: "How many", align: "end", wide: true, cell: (/** @type {any} */ act) => act.count },
+    { id: "info", title: "More", wide: true, cell: (/** @type {any} */ act) => html`<span class="clip" title=${JSON.stringify(act.info)}>${act.info.reason ?? (Object.keys(act.info).length ? JSON.stringify(act.info) : "—")}</span>` },
+  ]} empty=${html`<${Empty} icon="settings" title="Nobody has done anything yet" command="postroom audit tail">Purges, replays, pauses, notes and every other act of a person are kept here for a year, whatever door they came by.<//>`} />`;
+}
+
+function Browser() {
+  const who = useStore(session);
+  const [look, when] = [useStore(theme), useStore(zone)];
+  return html`<${Card} title="This browser"><div class="stack">
+    <p>${who && who !== "unknown" ? html`You are <strong>${who.name}</strong>${roleName() ? ` (${roleName()})` : ""}.` : null}</p>
+    <label class="field"><span>Theme</span><select class="narrow" value=${look} onChange=${(/** @type {any} */ e) => theme.set(e.target.value)}>
+      <option value="auto">As the system</option><option value="light">Light</option><option value="dark">Dark</option></select></label>
+    <label class="field"><span>Times</span><select class="narrow" value=${when} onChange=${(/** @type {any} */ e) => zone.set(e.target.value)}>
+      <option value="local">Your time zone</option><option value="utc">UTC</option></select></label></div><//>`;
+}

@@ -1,0 +1,148 @@
+"""`make screenshots`: the pictures of the documentation, of a room that has worked for an hour.
+
+python -m tests.dashboard.pictures docs/images
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from playwright.sync_api import expect, sync_playwright
+
+import postroom
+from postroom import charts
+from postroom.room import Room
+from postroom.telemetry import samples
+from postroom.telemetry.histogram import Histogram
+from tests.dashboard.eyes import Eyes, launch
+from tests.dashboard.scenes import MESSAGES, PHONE, furnish, places
+from tests.http.servers import serving
+
+HOUR = 3_600_000
+#: What a picture shows first, beside its pages: what is worth showing on a phone.
+ON_A_PHONE = {"overview", "message"}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as store:
+        url = f"sqlite:///{store}/jobs.db"
+        with postroom.open(url) as room:
+            furnish(room)
+            remember_an_hour(room)
+            shown = places(room)
+        with at_work(url), serving(url, Path(store)) as served, sync_playwright() as playwright:
+            browser = launch(playwright)
+            for theme in ("light", "dark"):
+                desk = Eyes(
+                    browser,
+                    served.address,
+                    {"color_scheme": theme, "viewport": {"width": 1360, "height": 860}},
+                )
+                phone = Eyes(browser, served.address, {"color_scheme": theme, "viewport": PHONE})
+                for name, (path, text) in shown.items():
+                    take(desk, path, text, folder / f"{name}-{theme}.png")
+                    if name in ON_A_PHONE:
+                        take(phone, path, text, folder / f"{name}-phone-{theme}.png")
+                assert desk.complaints + phone.complaints == []
+                desk.close()
+                phone.close()
+            browser.close()
+
+
+@contextmanager
+def at_work(url: str) -> Iterator[None]:
+    """Somebody puts and somebody works meanwhile."""
+    stopping = threading.Event()
+
+    def work() -> None:
+        with postroom.open(url) as room:
+            while not stopping.wait(0.08):
+                for name in ("emails", "webhooks", "payouts"):
+                    room.queue(name).put(MESSAGES[name][1], kind=MESSAGES[name][0])
+                    if delivery := room.queue(name).claim(timeout=0):
+                        stopping.wait(0.01)
+                        delivery.ack()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def take(eyes: Eyes, path: str, text: str, picture: Path) -> None:
+    eyes.go(path)
+    expect(eyes.page.get_by_text(text).first).to_be_attached()
+    expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+    eyes.page.screenshot(path=picture, animations="disabled")
+
+
+# ---- An hour of measurements, as a keeper and workers leave them -----------------------------------
+
+
+def remember_an_hour(room: Room) -> None:
+    now = room.engine.now()
+    for name in (charts.ROOM, *(info.name for info in room.queues())):
+        _chart(room, name, now)
+    for name, seconds in (("emails", 4.0), ("payouts", 95.0), ("webhooks", 1.2), ("thumbnails", 9.0)):
+        _waits(room, f"wait:{name}", seconds, now)
+
+
+def _chart(room: Room, queue: str, now: int) -> None:
+    """Ends where the real counters are, so that the next real sample goes on from there."""
+    ring = charts.RINGS[0]
+    stats = [each for each in room.stats().queues if queue in (charts.ROOM, each.queue)]
+    real = [sum(each.counters[name] for each in stats) for name in charts.COUNTED]
+    points = [*_hour(ring.step, now, random.Random(queue))]
+    chunks: dict[int, list[charts.Point]] = {}
+    for at, standing, counted in points:
+        known = (int(end + each - last) for end, each, last in zip(real, counted, points[-1][2], strict=True))
+        chunks.setdefault(ring.chunk(at), []).append(charts.Point(at, standing, tuple(known)))
+    for chunk, kept in chunks.items():
+        room.engine.records.put(charts.KIND, ring.key(queue, chunk), msgspec.json.encode(kept), ttl=HOUR)
+
+
+def _hour(step: int, now: int, chance: random.Random) -> Iterator[tuple[int, tuple[int, ...], list[float]]]:
+    """A tide, with five minutes in which nobody worked and what waited grew older."""
+    counted, waiting, dead = [0.0] * len(charts.COUNTED), 150.0, 5
+    stop, go_on = now - 1_500_000, now - 1_200_000
+    for at in range(now - HOUR + step, now - step // 2, step):
+        tide = 12 + 4 * math.sin(at / 600_000) + 2 * chance.random()
+        idle = stop < at < go_on
+        done = 0 if idle else min(tide + (waiting - 150) / 60, 30)
+        waiting += (tide - done) * step / 1_000
+        died = chance.random() < 0.01
+        dead += died
+        grown = (tide, done, 0 if idle else 0.8 * chance.random(), died * 1_000 / step, 0, 0)
+        counted = [before + each * step / 1_000 for before, each in zip(counted, grown, strict=True)]
+        oldest = at - stop if idle else int(2_000 + 1_500 * chance.random())
+        standing = (int(waiting), 4, 0 if idle else 2 + int(3 * chance.random()), 0, dead, oldest)
+        yield at, standing, counted
+
+
+def _waits(room: Room, key: str, seconds: float, now: int) -> None:
+    total, minutes = Histogram(), {}
+    chance = random.Random(key)
+    for minute in range(now // samples.MINUTE - 59, now // samples.MINUTE + 1):
+        waits = Histogram()
+        for _ in range(50):
+            waits.add(seconds * chance.lognormvariate(-1, 0.7))
+        total.merge(waits)
+        minutes[str(minute)] = waits.to_plain()
+    sample = samples.Sample(since=now - HOUR, total=total.to_plain(), minutes=minutes)
+    room.engine.records.put(samples.KIND, key, msgspec.json.encode(sample), ttl=HOUR)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,166 @@
+"""Dead letters in the browser: groups, the filter, notes, replay one first, an edited payload, discard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from postroom.http import tokens
+from postroom.http.roles import Role
+from postroom.room import Room
+from tests.dashboard.eyes import Eyes
+from tests.http.servers import Served, serving
+
+Look = Callable[..., Eyes]
+
+
+def kill(room: Room, *errors: str, queue: str = "pay") -> list[str]:
+    """Messages that were given up, one for each error."""
+    where = room.queue(queue)
+    ids = [where.put({"n": n, "user": {"id": 40 + n}}, kind="charge").id for n in range(len(errors))]
+    for delivery, error in zip(where.claim_many(len(errors)), errors, strict=True):
+        delivery.bury(RuntimeError(error))
+    return ids
+
+
+def finish(room: Room, queue: str = "pay") -> None:
+    """What a healthy worker does: everything that waits succeeds."""
+    for delivery in room.queue(queue).claim_many(100):
+        delivery.ack()
+
+
+def test_what_failed_alike_is_a_group_to_choose_from(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined", "declined", "declined", "no such card")
+    page = look(served, "/dead").page
+    groups = page.get_by_role("navigation", name="Groups").get_by_role("button")
+    expect(groups).to_have_count(2)
+    expect(groups.first).to_contain_text("declined")
+    expect(groups.first).to_contain_text("3")
+    table = page.get_by_role("table", name="Dead letters")
+    expect(table.locator("tbody tr")).to_have_count(4)
+    groups.first.click()
+    expect(table.locator("tbody tr")).to_have_count(3)
+    expect(page).to_have_url(re.compile(r"#/dead\?q=group"))
+    groups.first.click()
+    expect(table.locator("tbody tr")).to_have_count(4)
+
+
+def test_the_filter_is_the_address(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined", "no such card")
+    page = look(served, "/dead").page
+    rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    field = page.get_by_role("combobox", name="Filter dead letters")
+    field.fill('error:"no such" payload.user.id:41 class:exception')
+    field.press("Enter")
+    expect(rows).to_have_count(1)
+    page.reload()
+    expect(rows).to_have_count(1)
+    expect(field).to_have_value('error:"no such" payload.user.id:41 class:exception')
+    field.fill("colour:red")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("colour: is not known")
+
+
+def test_a_note_is_kept_and_a_resolved_group_opens_again(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined")
+    page = look(served, "/dead").page
+    group = page.get_by_role("navigation", name="Groups").get_by_role("button")
+    group.click()
+    card = page.get_by_role("region", name="Group")
+    card.get_by_role("button", name="Note…").click()
+    dialog = page.get_by_role("dialog", name="Incident note")
+    dialog.get_by_label("What happened").fill("The bank is down.")
+    dialog.get_by_label("Kind of trouble").select_option("transient")
+    dialog.get_by_label("Root cause").fill("their certificate")
+    dialog.get_by_role("button", name="Keep the note").click()
+    expect(card).to_contain_text("their certificate")
+    expect(card.get_by_role("list", name="Notes")).to_contain_text("The bank is down.")
+    card.get_by_role("button", name="Resolve").click()
+    expect(group).to_contain_text("resolved")
+    kill(room, "declined")
+    expect(group).to_contain_text("open again")
+
+
+def test_one_is_replayed_first_and_the_rest_when_it_succeeded(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined", "declined", "declined")
+    page = look(served, "/dead").page
+    page.get_by_role("button", name="Replay…").click()
+    dialog = page.get_by_role("dialog", name="Replay")
+    expect(dialog.get_by_label("Dry run")).to_contain_text("3")
+    expect(dialog.get_by_role("checkbox", name="One first")).to_be_checked()
+    dialog.get_by_role("button", name="Replay 3 letters").click()
+    jobs = page.get_by_role("region", name="Jobs")
+    expect(jobs).to_contain_text("Replaying")
+    expect(jobs).to_contain_text("one first")
+    page.wait_for_function(_READY, arg=[served.api, 1])
+    finish(room)
+    page.wait_for_function(_READY, arg=[served.api, 2])
+    expect(page.get_by_text("Replayed 3 dead letters.")).to_be_visible()
+    expect(jobs).to_have_count(0)
+
+
+#: So many of the queue wait to be worked on.
+_READY = """async ([api, count]) =>
+  (await (await fetch(`${api}/queues/pay/stats`)).json()).ready === count"""
+
+
+def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Room) -> None:
+    ids = kill(room, "declined", "declined", "no such card")
+    page = look(served, "/dead").page
+    for id in ids[:2]:
+        page.get_by_role("checkbox", name=f"Select {id}").check()
+    page.get_by_role("button", name="Discard 2").click()
+    dialog = page.get_by_role("dialog", name="Discard")
+    expect(dialog).to_contain_text("the 2 dead letters you selected")
+    dialog.get_by_role("button", name="Discard 2 letters").click()
+    expect(page.get_by_text("Discarded 2 dead letters.")).to_be_visible()
+    assert [each.message.id for each in room.queue("pay").find("dead").entries] == ids[2:]
+
+
+def test_a_letter_tells_its_attempts_and_is_replayed_with_another_payload(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("pay")
+    queue.put({"amount": 10, "currency": "EUR"}, kind="charge", max_attempts=2)
+    for error in ("timed out", "declined"):
+        (delivery,) = queue.claim_many(1)
+        delivery.fail(RuntimeError(error), after=0)
+    eyes = look(served, "/dead")
+    eyes.page.get_by_role("table", name="Dead letters").get_by_role("link").first.click()
+    attempts = eyes.page.get_by_role("listitem").filter(has_text="Attempt 2")
+    expect(attempts).to_contain_text("another error")
+    expect(attempts.locator("del")).to_contain_text("timed out")
+    expect(attempts.locator("ins")).to_contain_text("declined")
+    eyes.page.get_by_role("button", name="Edit and replay…").click()
+    dialog = eyes.page.get_by_role("dialog", name="Replay with another payload")
+    dialog.get_by_label("Payload").fill('{"amount": ')
+    expect(dialog.get_by_role("alert")).to_contain_text("not JSON")
+    dialog.get_by_label("Payload").fill('{\n  "amount": 10,\n  "currency": "CHF"\n}')
+    expect(dialog.locator("ins")).to_contain_text("CHF")
+    dialog.get_by_role("button", name="Replay with this payload").click()
+    expect(eyes.page.get_by_text("Replayed with another payload")).to_be_visible()
+    (delivery,) = queue.claim_many(1)
+    assert delivery.body == json.loads('{"amount": 10, "currency": "CHF"}')
+    delivery.ack()
+
+
+def test_a_viewer_is_offered_nothing_that_would_be_refused(
+    look: Look, room: Room, url: str, tmp_path: Path
+) -> None:
+    kill(room, "declined")
+    token = tokens.create(room.engine, "eve", Role.VIEWER).text
+    with serving(url, tmp_path) as closed:
+        eyes = look(closed, "/dead")
+        eyes.forgive("status of 401")
+        eyes.page.get_by_label("Token").fill(token)
+        eyes.page.get_by_role("button", name="Log in").click()
+        eyes.page.get_by_role("navigation", name="Groups").get_by_role("button").click()
+        expect(eyes.page.get_by_role("region", name="Group")).to_be_visible()
+        for name in ("Replay", "Discard", "Note…", "Resolve"):
+            expect(eyes.page.get_by_role("button", name=name)).to_have_count(0)
+        eyes.close()

@@ -1,0 +1,108 @@
+"""A message: its story, what it carries, and what can be done with it in each state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from postroom import Policy
+from postroom.queue import Queue
+from postroom.room import Room
+from tests.dashboard.eyes import Eyes
+from tests.dashboard.scenes import Declined, furnish
+from tests.http.servers import Served
+
+Look = Callable[..., Eyes]
+
+
+def place(queue: str, id: str) -> str:
+    return f"/queues/{queue}/messages/{id}"
+
+
+def die(queue: Queue) -> str:
+    """Fail twice, and so for good; the id."""
+    id = queue.put({"account": 9007199254740993}, kind="pay_out").id
+    for _ in range(2):
+        delivery = queue.claim()
+        assert delivery
+        delivery.fail(Declined("account 4711 is closed"), after=0)
+    return id
+
+
+def test_the_story_of_a_dead_letter_and_its_replay(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("payouts", Policy(max_attempts=2))
+    id = die(queue)
+    eyes = look(served, place("payouts", id))
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("dead")
+    steps = eyes.page.locator(".timeline li b")
+    expect(steps).to_have_text(["Put", "Started", "Failed", "Started", "Failed", "Became a dead letter"])
+    expect(eyes.page.locator(".timeline")).to_contain_text("attempt 2 of 2")
+    expect(eyes.page.locator(".json")).to_contain_text("9007199254740993")  # every digit
+    eyes.page.get_by_role("button", name="Failure").click()
+    expect(eyes.page.get_by_role("heading", name="Declined")).to_be_visible()
+    assert eyes.page.url.endswith("?tab=failure")
+
+    eyes.page.get_by_role("button", name="Replay").click()
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("ready")
+    (replayed,) = queue.find("ready").entries
+    expect(eyes.page).to_have_url(f"{served.address}/#{place('payouts', replayed.message.id)}")
+    eyes.page.go_back()
+    expect(steps).to_contain_text(["Replayed"])
+
+
+def test_a_scheduled_one_is_rescheduled_and_run_now(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails")
+    id = queue.put(1, delay=3_600).id
+    eyes = look(served, place("emails", id))
+    expect(eyes.page.locator(".figures")).to_contain_text("Due in")
+    eyes.page.get_by_role("button", name="Reschedule…").click()
+    eyes.page.get_by_label("Due in").fill("2h")
+    eyes.page.get_by_role("dialog").get_by_role("button", name="Reschedule").click()
+    expect(eyes.page.get_by_text("Due in 2h.")).to_be_visible()
+    eyes.page.get_by_role("button", name="Run now").click()
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("ready")
+    assert queue.stats().ready == 1
+
+
+def test_one_that_is_worked_on_gets_a_minute_more_and_is_released(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("emails", Policy(ack_timeout="10m", lease="10m"))
+    id = queue.put(1).id
+    delivery = queue.claim()
+    assert delivery
+    eyes = look(served, place("emails", id))
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("processing")
+    before = queue.get(id).deadline
+    eyes.page.get_by_role("button", name="1 minute").click()
+    expect(eyes.page.get_by_text("It has a minute more, from now.")).to_be_visible()
+    assert queue.get(id).deadline != before
+    eyes.page.get_by_role("button", name="Release…").click()
+    eyes.page.get_by_role("dialog").get_by_role("button", name="Release it").click()
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("ready")
+
+
+def test_what_waits_is_cancelled_and_what_is_gone_is_explained(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("emails")
+    id = queue.put(1).id
+    eyes = look(served, place("emails", id))
+    eyes.forgive("status of 404")
+    eyes.page.get_by_role("button", name="Cancel…").click()
+    eyes.page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    expect(eyes.page.get_by_text("This message is not here any more")).to_be_visible()
+    assert queue.stats().depth == 0
+
+
+def test_an_id_alone_is_found(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    id = room.queue("emails").put(1, kind="needle").id
+    eyes = look(served)
+    eyes.page.keyboard.press("Control+k")
+    eyes.page.get_by_role("combobox").fill(id)
+    eyes.page.get_by_role("option", name="Find message").click()
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("needle")
+    eyes.go("/find?id=0123456789abcdef0123456789abcdef")
+    expect(eyes.page.get_by_text("No queue has this message")).to_be_visible()

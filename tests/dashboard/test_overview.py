@@ -1,0 +1,64 @@
+"""The overview: what it says of a room that is well, and of one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from postroom import Policy
+from postroom.room import Room
+from tests.dashboard.eyes import Eyes
+from tests.dashboard.scenes import furnish
+from tests.http.servers import Served
+
+Look = Callable[..., Eyes]
+
+
+def test_a_room_that_is_well(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails", Policy())
+    eyes = look(served)
+    verdict = eyes.page.get_by_role("region", name="Verdict")
+    expect(verdict).to_contain_text("Healthy")
+    # The keeper samples every ten seconds; a chart needs two.
+    chart = eyes.page.get_by_role("img", name="Messages a second")
+    expect(chart).to_be_visible()
+    expect(chart.locator("canvas")).to_be_visible()
+
+
+def test_it_says_what_is_wrong_and_leads_there(look: Look, served: Served, room: Room) -> None:
+    room.queue("late", Policy(ack_timeout="1s", lease="1s", capacity=10))
+    room.queue("late").put_many([room.queue("late").message(n) for n in range(10)])
+    room.queue("reports").put(1)
+    room.queue("reports").pause("the warehouse is being moved")
+    eyes = look(served)
+    verdict = eyes.page.get_by_role("region", name="Verdict")
+    expect(verdict).to_contain_text("2 queues need attention")
+    expect(verdict).to_contain_text("reports: the warehouse is being moved; 1 message waits")
+    expect(verdict).to_contain_text("late: 10 wait, which is its capacity: puts are refused")
+    room.queue("reports").resume()
+    expect(verdict).to_contain_text("1 queue needs attention")
+    verdict.get_by_role("link", name="Full").click()
+    expect(eyes.page).to_have_url(f"{served.address}/#/queues/late")
+
+
+def test_numbers_move_by_themselves(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    eyes = look(served)
+    row = eyes.page.get_by_role("row", name="emails")
+    expect(row).to_contain_text("11")
+    room.queue("emails").put(1)
+    expect(row).to_contain_text("12")
+    expect(eyes.page.get_by_text("Declined: account 4711 is closed")).to_be_visible()
+
+
+def test_held_still_nothing_moves(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    eyes = look(served)
+    expect(eyes.page.get_by_role("row", name="emails")).to_be_visible()
+    eyes.page.keyboard.press("l")
+    expect(eyes.page.get_by_role("button", name="Paused")).to_be_visible()
+    room.queue("invoices").put(1)
+    with eyes.page.expect_response("**/api/v1/stats"):  # the next look comes with going on, not before
+        eyes.page.get_by_role("button", name="Paused").click()
+    expect(eyes.page.get_by_role("row", name="invoices")).to_be_visible()

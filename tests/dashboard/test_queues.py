@@ -1,0 +1,135 @@
+"""Queues and the page of one: how it stands, what it promises, what an operator does to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from postroom import Policy
+from postroom.http import tokens
+from postroom.http.roles import Role
+from postroom.room import Room
+from tests.dashboard.eyes import Eyes
+from tests.dashboard.scenes import furnish
+from tests.http.servers import Served, serving
+
+Look = Callable[..., Eyes]
+
+
+def test_a_name_filters_and_stands_in_the_address(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    eyes = look(served, "/queues")
+    expect(eyes.page.get_by_role("row")).to_have_count(6)
+    eyes.page.keyboard.press("/")
+    eyes.page.keyboard.type("pay")
+    expect(eyes.page.get_by_role("row")).to_have_count(2)
+    expect(eyes.page).to_have_url(f"{served.address}/#/queues?name=pay")
+    eyes.page.reload()
+    expect(eyes.page.get_by_role("link", name="payouts")).to_be_visible()
+    expect(eyes.page.get_by_role("row")).to_have_count(2)
+
+
+def test_pause_with_a_reason_undo_and_purge_by_name(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails")
+    queue.put_many([queue.message(n) for n in range(3)])
+    eyes = look(served, "/queues/emails")
+    eyes.page.get_by_role("button", name="Pause…").click()
+    eyes.page.get_by_label("Reason").fill("the provider is away")
+    eyes.page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(eyes.page.get_by_text("the provider is away; 3 messages wait")).to_be_visible()
+    assert room.queues()[0].pause_reason == "the provider is away"
+    eyes.page.get_by_role("button", name="Undo").click()
+    expect(eyes.page.get_by_role("button", name="Pause…")).to_be_visible()
+    assert not room.queues()[0].paused
+
+    eyes.page.get_by_role("button", name="More actions").click()
+    eyes.page.get_by_role("button", name="Purge…").click()
+    dialog = eyes.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 messages that wait in emails")
+    expect(dialog.get_by_role("button", name="Purge 3 messages")).to_be_disabled()
+    dialog.get_by_role("textbox").fill("emails")
+    dialog.get_by_role("button", name="Purge 3 messages").click()
+    expect(eyes.page.get_by_text("Purged 3 messages from emails.")).to_be_visible()
+    assert room.queue("emails").stats().depth == 0
+
+
+def test_the_policy_says_where_each_setting_comes_from(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    eyes = look(served, "/queues/payouts?show=policy")
+    expect(eyes.page.get_by_text("1 min 30 s, 3 min, 6 min, 12 min, 24 min")).to_be_visible()
+    attempts = eyes.page.locator(".settings > div", has_text="Attempts")
+    expect(attempts).to_have_text(re.compile(r"Attempts\s*6\s*queue"))
+    expect(eyes.page.locator(".settings > div", has_text="A silent worker")).to_contain_text("default")
+
+
+def test_a_message_is_put_by_hand(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails", Policy())
+    eyes = look(served, "/queues/emails")
+    expect(eyes.page.get_by_text("Nothing is ready")).to_be_visible()
+    eyes.page.get_by_role("button", name="Put a message").click()
+    field = eyes.page.get_by_label("Body")
+    field.fill("{")
+    expect(eyes.page.get_by_role("button", name="Put", exact=True)).to_be_disabled()
+    field.fill('{"to": "ada"}')
+    eyes.page.get_by_label("Kind").fill("send")
+    eyes.page.get_by_role("button", name="Put", exact=True).click()
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("send")
+    assert [entry.message.kind for entry in room.queue("emails").find("ready").entries] == ["send"]
+
+
+def test_a_long_list_draws_what_is_in_sight_and_keeps_its_place(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("bulk")
+    for begin in range(0, 3_000, 1_000):
+        queue.put_many([queue.message(n, kind=f"row-{n}") for n in range(begin, begin + 1_000)])
+    eyes = look(served, "/queues/bulk")
+    frame = eyes.page.get_by_role("region", name="ready messages of bulk")
+    expect(frame.get_by_text("row-0", exact=True)).to_be_visible()
+    # Each time the end comes near, the next page is loaded.
+    eyes.page.wait_for_function(
+        """() => { const frame = document.querySelector('.table-frame'); frame.scrollTop = frame.scrollHeight;
+                   return document.querySelector('.table-foot').textContent.startsWith('3,000 rows'); }"""
+    )
+    expect(frame.get_by_text("row-2999", exact=True)).to_be_visible()
+    assert eyes.page.locator("tbody tr").count() < 80
+    delivery = queue.claim()
+    assert delivery
+    delivery.ack()
+    expect(eyes.page.get_by_role("button", name="Ready 2,999")).to_be_visible()
+    expect(frame.get_by_text("row-2999", exact=True)).to_be_in_viewport()
+
+
+def test_new_rows_wait_until_they_are_asked_for(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("bulk")
+    queue.put_many([queue.message(n, kind=f"row-{n}") for n in range(150)])
+    eyes = look(served, "/queues/bulk")
+    expect(eyes.page.get_by_text("row-0", exact=True)).to_be_visible()
+    eyes.page.evaluate("document.querySelector('.table-frame').scrollTop = 800")
+    expect(eyes.page.get_by_text("row-0", exact=True)).not_to_be_in_viewport()
+    queue.put({"urgent": True}, kind="urgent", priority="high")
+    pill = eyes.page.get_by_role("button", name="1 new row — show")
+    expect(pill).to_be_visible()
+    expect(eyes.page.get_by_text("urgent", exact=True)).to_have_count(0)
+    pill.click()
+    expect(eyes.page.get_by_text("urgent", exact=True)).to_be_in_viewport()
+
+
+def test_a_viewer_is_offered_nothing_that_would_be_refused(
+    look: Look, room: Room, url: str, tmp_path: Path
+) -> None:
+    furnish(room, ready=10)
+    made = tokens.create(room.engine, "vera", Role.VIEWER)
+    with serving(url, tmp_path) as closed:
+        eyes = look(closed, "/queues/emails")
+        eyes.page.get_by_label("Token").fill(made.text)
+        eyes.page.get_by_role("button", name="Log in").click()
+        expect(eyes.page.get_by_role("heading", name="emails")).to_be_visible()
+        main = eyes.page.get_by_role("main")
+        expect(main.get_by_role("button", name="Policy")).to_be_visible()
+        for name in ("Pause…", "Put a message", "More actions"):
+            expect(main.get_by_role("button", name=name)).to_have_count(0)
+        eyes.close()

@@ -1,0 +1,90 @@
+"""What is around every page: it loads, is live, obeys the keyboard, themes, a phone, a server that goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from postroom.http import tokens
+from postroom.http.roles import Role
+from postroom.room import Room
+from tests.dashboard.eyes import Eyes
+from tests.http.servers import Served, serving
+
+Look = Callable[..., Eyes]
+
+
+def test_it_opens_and_is_live(eyes: Eyes) -> None:
+    expect(eyes.page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+    expect(eyes.page.get_by_text("No queue yet")).to_be_visible()
+
+
+def test_the_keyboard_finds_a_queue_and_a_page(eyes: Eyes, room: Room) -> None:
+    room.queue("emails.outgoing").put({"n": 1})
+    expect(eyes.page.get_by_text("No queue yet")).to_have_count(0)
+    eyes.page.keyboard.press("Control+k")
+    field = eyes.page.get_by_role("combobox")
+    expect(field).to_be_focused()
+    field.fill("outg")
+    expect(eyes.page.get_by_role("option", name="emails.outgoing")).to_have_attribute("aria-selected", "true")
+    eyes.page.keyboard.press("Enter")
+    expect(eyes.page).to_have_url(f"{eyes.address}/#/queues/emails.outgoing")
+    eyes.page.keyboard.press("g")
+    eyes.page.keyboard.press("o")
+    expect(eyes.page).to_have_url(f"{eyes.address}/#/")
+    eyes.page.keyboard.press("?")
+    expect(eyes.page.get_by_role("dialog", name="Keyboard")).to_contain_text("Go to")
+    eyes.page.keyboard.press("Escape")
+    expect(eyes.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_theme_is_kept(eyes: Eyes) -> None:
+    root = eyes.page.locator("html")
+    eyes.page.get_by_role("button", name="Theme: auto").click()
+    expect(root).to_have_attribute("data-theme", "light")
+    eyes.page.keyboard.press("t")
+    expect(root).to_have_attribute("data-theme", "dark")
+    eyes.page.reload()
+    expect(root).to_have_attribute("data-theme", "dark")
+    expect(eyes.page.locator("body")).to_have_css("background-color", "oklch(0.185 0.012 264)")
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(look: Look, served: Served) -> None:
+    eyes = look(served, viewport={"width": 390, "height": 844}, has_touch=True)
+    expect(eyes.page.get_by_role("navigation", name="Pages")).to_be_in_viewport()
+    assert eyes.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_server_that_comes_back_needs_no_reload(look: Look, room: Room, url: str, tmp_path: Path) -> None:
+    with serving(url, tmp_path) as first:
+        port = first.address.rpartition(":")[2]
+        eyes = look(first)
+        expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+        eyes.forgive("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+        first.terminate()
+    expect(eyes.page.get_by_role("button", name="Offline")).to_be_visible()
+    room.queue("emails").put(1)
+    with serving(url, tmp_path, "--port", port):
+        expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+        expect(eyes.page.get_by_text("No queue yet")).to_have_count(0)
+        eyes.close()
+
+
+def test_where_tokens_are_asked_for_one_logs_in(look: Look, room: Room, url: str, tmp_path: Path) -> None:
+    made = tokens.create(room.engine, "ada", Role.VIEWER)
+    with serving(url, tmp_path) as closed:
+        eyes = look(closed)
+        eyes.forgive("status of 401")
+        eyes.page.get_by_label("Token").fill("wrong")
+        eyes.page.get_by_role("button", name="Log in").click()
+        expect(eyes.page.get_by_role("alert")).to_contain_text("wrong, expired or revoked")
+        eyes.page.get_by_label("Token").fill(made.text)
+        eyes.page.get_by_role("button", name="Log in").click()
+        expect(eyes.page.get_by_role("heading", name="Overview")).to_be_visible()
+        expect(eyes.page.get_by_role("navigation", name="Pages")).to_contain_text("viewer")
+        eyes.page.get_by_role("button", name="Log out").click()
+        expect(eyes.page.get_by_label("Token")).to_be_visible()
+        eyes.close()
