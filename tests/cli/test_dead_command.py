@@ -232,9 +232,9 @@ def test_audit_tail(room: Room, shell: Shell) -> None:
     shell.run("dead", "discard", "--all", "--yes", "-q", "dlq_fast")
     room.queue("chat_events").pause("deploy")
     lines = shell.run("audit", "tail").stdout.splitlines()
-    assert len(lines) == 3
-    assert "discard dlq_fast  3" in lines[1]
-    assert "pause chat_events  0  reason deploy" in lines[2]
+    assert [line.split()[3] for line in lines] == ["declare", "declare", "discard", "discard", "pause"]
+    assert "discard dlq_fast  3" in lines[3]
+    assert "pause chat_events  0  reason deploy" in lines[4]
     acts = [json.loads(line) for line in shell.run("audit", "tail", "-l", "2", "--json").stdout.splitlines()]
     assert [act["event"] for act in acts] == ["discard", "pause"]
     assert "pause" not in shell.run("audit", "tail", "-q", "dlq_fast").stdout
@@ -248,7 +248,8 @@ def test_audit_can_be_followed(room: Room, shell: Shell) -> None:
     ) as process:
         assert process.stdout
         try:
-            assert json.loads(process.stdout.readline())["event"] == "pause"
+            before = [json.loads(process.stdout.readline())["event"] for _ in range(3)]
+            assert before == ["declare", "declare", "pause"]
             room.queue("chat_events").resume()
             assert json.loads(process.stdout.readline())["event"] == "resume"
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 
 import postroom
@@ -22,6 +23,7 @@ from tests.processes import has_ended
 COMMAND = [sys.executable, "-c", "import sys; from postroom.cli import main; sys.exit(main())", "demo"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("POSTROOM_", "NO_COLOR"))}
 ESCAPE = "\x1b"
+ADDRESS = r"Postroom serves (http://127\.0\.0\.1:\d+)\n"
 PATIENCE = 60.0
 CHECKS, WITHOUT_CELERY = 15, 12
 
@@ -68,6 +70,7 @@ def started(folder: Path, **environ: str) -> Iterator[Running]:
     ) as process:
         try:
             assert process.stdout
+            assert re.fullmatch(ADDRESS, process.stdout.readline()), "the address comes first"
             yield Running(process, pids(process.stdout.readline()))
         finally:
             process.kill()
@@ -119,6 +122,49 @@ def test_without_celery_one_line_says_so_and_the_rest_passes(tmp_path: Path) -> 
     assert len(about) == 1
     assert "Celery is not installed, so its part is left out: pip install 'postroom[celery]'" in about[0]
     assert f"all {WITHOUT_CELERY} checks passed" in said
+
+
+NO_HTTP = "import sys; sys.modules['litestar'] = None"
+
+
+def test_without_http_one_line_says_so_and_it_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_HTTP, encoding="utf-8")
+    said = run(code=0, PYTHONPATH=str(tmp_path)).stdout
+    assert said.startswith("HTTP is not installed, so nothing is served: pip install 'postroom[http]'\n")
+    assert f"all {CHECKS} checks passed" in said
+
+
+def test_it_stays_up_after_the_verdicts_until_ctrl_c(tmp_path: Path) -> None:
+    env = CLEAN | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        COMMAND, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        try:
+            assert demo.stdout
+            said = demo.stdout.readline()
+            served = re.fullmatch(ADDRESS, said)
+            assert served, said
+            for line in demo.stdout:
+                said += line
+                if "until Ctrl-C" in line:
+                    break
+            assert f"all {CHECKS} checks passed" in said, said
+            assert acked(served[1]) > 0
+            deadline, before = time.monotonic() + PATIENCE, acked(served[1])
+            while acked(served[1]) <= before:  # the work goes on
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            demo.send_signal(signal.SIGINT)
+            _, err = demo.communicate(timeout=PATIENCE)
+        finally:
+            demo.kill()
+    assert (demo.returncode, err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def acked(address: str) -> int:
+    queues = httpx.get(f"{address}/api/v1/stats", timeout=PATIENCE).json()["queues"]
+    return sum(queue["counters"]["acked"] for queue in queues)
 
 
 EARLY = """

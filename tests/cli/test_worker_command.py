@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -163,6 +165,40 @@ def test_the_app_may_be_a_dict_and_may_be_named(shell: Shell, room: Room) -> Non
     room.queue("nobody").put("x")
     shell.run("worker", "--role", "all", "--drain", "--app", "shop.jobs:plain")
     assert room.queue("nobody").stats().counters["acked"] == 1
+
+
+def test_it_serves_its_metrics(shell: Shell, room: Room, start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = shell.run("worker", "--role", "fast", "--metrics-port", port, code=1)
+        assert f"cannot listen at 127.0.0.1:{port}" in refused.stderr
+    start("worker", "--role", "fast", "--metrics-port", "0", "--json")
+
+    def served() -> list[int]:
+        lines = (json.loads(line) for line in shell.log().splitlines(keepends=True) if line.endswith("\n"))
+        return [line["port"] for line in lines if line["event"] == "metrics.served"]
+
+    eventually(served, PATIENCE)
+    eventually(room.workers, PATIENCE)
+    url = f"http://127.0.0.1:{served()[0]}/metrics"
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        assert b'postroom_workers{state="live"} 1.0' in answer.read()
+
+
+def test_ls_shows_who_works_until_it_stops(shell: Shell, room: Room, start: Start) -> None:
+    room.queue("small").put("x")
+    process = start("worker", "--role", "fast")
+    eventually(room.workers, PATIENCE)
+    (worker,) = json.loads(shell.run("worker", "ls", "--json").stdout)
+    assert worker["name"].endswith(f":{process.pid}/fast")
+    assert (worker["role"], worker["queues"], worker["lost"]) == ("fast", ["small", "other"], False)
+    head, row = shell.run("worker", "ls").stdout.splitlines()
+    assert head.split() == ["worker", "state", "role", "queues", "busy", "holds", "seen", "for", "release"]
+    assert row.split()[:5] == [worker["name"], "live", "fast", "small,", "other"]
+    let_go(shell)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0, shell.log()
+    assert json.loads(shell.run("worker", "ls", "--json").stdout) == []
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import typer
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
-    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker", "celery",
-    "top", "sla", "event", "audit", "doctor", "config", "demo",
+    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker", "celery", "events",
+    "serve", "top", "sla", "event", "audit", "token", "doctor", "bench", "config", "completion", "demo",
 )  # fmt: skip
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: the same on a terminal and in a pipe, and three times as fast
@@ -57,7 +57,7 @@ def root(
       postroom celery migrate --from redis://localhost/0 --dry-run
 
     \b
-    Completion of words in your shell: postroom --install-completion
+    Completion of words in your shell: postroom completion --help
     Settings: defaults < postroom.toml < POSTROOM_* variables < arguments.
     Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease lost,
       5 store unreachable, 6 unhealthy.

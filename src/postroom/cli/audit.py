@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from postroom.audit import Act
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Url = Annotated[
     str | None,

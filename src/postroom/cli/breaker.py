@@ -12,7 +12,7 @@ from postroom.cli.options import Json, Url
 if TYPE_CHECKING:
     from postroom.standing import Standing
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]

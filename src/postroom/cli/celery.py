@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from postroom.celery.migrate import Plan, Report
     from postroom.celery.stock import StockRedis
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 
 class Priority(StrEnum):

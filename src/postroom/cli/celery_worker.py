@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroom.cli.options import File, Url, role_names
+from postroom.cli.options import LOOPBACK, File, MetricsHost, MetricsPort, Url, role_names
 
 if TYPE_CHECKING:
     from postroom.config import Config
@@ -31,6 +31,8 @@ def worker(
     role: RoleName = None,
     config: File = None,
     url: Url = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     json: JsonLog = False,
 ) -> None:
     """Start `celery worker` with exactly the settings of a role; further arguments are passed on.
@@ -43,19 +45,24 @@ def worker(
     Examples:
       postroom celery worker --role heavy --app shop.tasks:app
       postroom celery worker --role fast --app shop --pool threads --loglevel INFO
+      postroom celery worker --role fast --app shop --metrics-port 9464
       postroom config show --role heavy         what it will do
     """
-    _need_celery()
+    need_celery()
     from celery.bin.celery import celery as command
 
     # By the environment: the app reads it too, here and in the children of its pool.
     os.environ |= {
         name: value for name, value in (("POSTROOM_CONFIG", config), ("POSTROOM_URL", url)) if value
     }
-    found = _find(application)
+    found = app_at(application)
     loaded = _matrix(found)
     if json:
-        _log_json()
+        log_json()
+    if metrics_port is not None:
+        from postroom.celery.metrics import serve_metrics
+
+        serve_metrics(found, metrics_port, metrics_host)
     given: list[str] = []
     if role is not None:
         from postroom.celery import staffing
@@ -64,7 +71,8 @@ def worker(
     command.main(args=["-A", application, "worker", *given, *context.args], prog_name="celery")
 
 
-def _find(application: str) -> Any:
+def app_at(application: str) -> Any:
+    """The Celery app in MODULE[:VARIABLE]. Raises InvalidInput."""
     from celery.app.utils import find_app
 
     from postroom.errors import InvalidInput
@@ -75,7 +83,8 @@ def _find(application: str) -> Any:
         raise InvalidInput(f"--app: there is no Celery app in {application!r} ({error})") from error
 
 
-def _log_json() -> None:
+def log_json() -> None:
+    """Have the worker of this process log one object a line."""
     from celery import signals
 
     from postroom.cli import logs
@@ -92,7 +101,8 @@ def _matrix(app: Any) -> Config:
     return config
 
 
-def _need_celery() -> None:
+def need_celery() -> None:
+    """Raises MissingExtra, with what to install."""
     from postroom.errors import MissingExtra
 
     try:

@@ -11,7 +11,7 @@ from postroom.cli import output
 if TYPE_CHECKING:
     from postroom.config import Config, Layer, Setting
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 File = Annotated[
     str | None,
@@ -45,7 +45,6 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
 
     \b
     Examples:
-      postroom config show
       postroom config show --queue heavy_payouts
       postroom config show --role fast
       POSTROOM_LEASE=1m postroom config show --json | jq .settings.lease
@@ -65,8 +64,10 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
       url app sweep_interval sweep_batch max_body keeper_ttl poll_timeout
       durability replication_timeout
       spool health_check_timeout spool_capacity spool_bytes telemetry tracing
-    In a table [idempotency], without that word:
+    In the tables [idempotency] and [http], without that word:
       idempotency_every_task idempotency_ttl
+      http_host http_port http_tls_cert http_tls_key http_auth http_read_only
+      http_allow_hosts http_rate http_redact http_redact_patterns
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
       capacity warn_depth rate put_rate max_in_flight on_expire sla_p95
@@ -198,7 +199,7 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} = {number}" for key, number in value.items()) or OFF
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(value) or OFF
     return str(without_secrets(value))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 from postroom.cli.times import moment
 
 if TYPE_CHECKING:
-    from postroom.model import Entry, Message
+    from postroom.model import Entry
 
 #: Times of a document, which are moments in milliseconds where they come from.
 _MOMENTS = ("put_at", "due", "expires", "started_at", "deadline")
@@ -16,6 +15,8 @@ _MOMENTS = ("put_at", "due", "expires", "started_at", "deadline")
 
 def document(entry: Entry) -> dict[str, Any]:
     """Everything there is to say, except the token: that is for whoever works on it."""
+    from postroom.content import readable
+
     message, failure = entry.message, entry.failure
     said: dict[str, Any] = {
         "id": message.id, "queue": message.queue, "state": str(entry.state), "kind": message.kind,
@@ -25,7 +26,7 @@ def document(entry: Entry) -> dict[str, Any]:
         "consumer": entry.consumer, "started_at": entry.started_at, "deadline": entry.deadline,
         "correlation_id": message.correlation_id, "unique_key": message.unique_key,
         "headers": message.headers, "payload_hash": entry.payload_hash,
-        "content_type": message.content_type, **body(message), "replayed_as": list(entry.replayed_as),
+        "content_type": message.content_type, **readable(message), "replayed_as": list(entry.replayed_as),
     }  # fmt: skip
     said |= {name: moment(said[name]) for name in _MOMENTS}
     said["attempts"] = [
@@ -45,20 +46,6 @@ def document(entry: Entry) -> dict[str, Any]:
         "failed_at": moment(failure.failed_at),
     }
     return said
-
-
-def body(message: Message) -> dict[str, Any]:
-    """The body as a value where that can be read, and else its bytes in base64."""
-    from postroom.content import decode
-    from postroom.errors import Undecodable
-
-    try:
-        value = decode(message)
-    except Undecodable:
-        value = message.body
-    if isinstance(value, bytes):
-        return {"body_base64": base64.b64encode(value).decode()}
-    return {"body": value}
 
 
 def rows(entry: Entry) -> list[tuple[str, str]]:

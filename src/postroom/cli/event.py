@@ -11,7 +11,7 @@ from postroom.cli.options import Url
 if TYPE_CHECKING:
     from postroom.logs import LogEntry
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 
 def register(root: typer.Typer) -> None:

@@ -14,7 +14,7 @@ from postroom.cli.options import Json, Queues, Url
 if TYPE_CHECKING:
     from postroom.model import Swept
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 JsonLog = Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")]
 
@@ -68,12 +68,13 @@ def sweep(queues: Queues = None, url: Url = None, json: Json = False) -> None:
       postroom keeper sweep heavy_payouts --json | jq '.[0].reclaimed'
     """
     from postroom.cli.progress import counted
-    from postroom.cli.queue import known
     from postroom.cli.store import opened
     from postroom.keeper import Keeper
 
     with opened(url) as room:
-        names = [known(room, name).name for name in queues] if queues else [i.name for i in room.queues()]
+        names = (
+            [room.queue(name).info().name for name in queues] if queues else [i.name for i in room.queues()]
+        )
         keeper = Keeper(room)
         swept = {name: keeper.sweep(name, "operator") for name in counted(names, "swept")}
     if json:

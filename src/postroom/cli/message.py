@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroom.queue import Queue as RoomQueue
     from postroom.room import Room
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Body = Annotated[
     str | None, typer.Argument(metavar="[BODY]", help="JSON; without it, or as -, read from stdin.")

@@ -35,6 +35,14 @@ File = Annotated[
     str | None,
     typer.Option("--config", "-c", metavar="FILE", help="The file to read; see postroom config show."),
 ]
+LOOPBACK = "127.0.0.1"
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", help="Serve /metrics for Prometheus there.", max=65_535),
+]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", metavar="ADDRESS", help="Where: else on this machine only.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=queue_names)]
 Queues = Annotated[

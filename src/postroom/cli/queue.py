@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from postroom.cli import output
 from postroom.cli.options import DryRun, Json, Queue, Queues, Url, Yes
-from postroom.errors import NotFound
 
 if TYPE_CHECKING:
     from postroom.engine import QueueInfo
     from postroom.room import Room
     from postroom.stats import QueueStats
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for everybody who looks.")]
 Force = Annotated[bool, typer.Option("--force", help="Also while there are messages in it.")]
@@ -67,7 +65,7 @@ def show(queue: Queue, url: Url = None, json: Json = False) -> None:
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        info, stats = known(room, queue), room.engine.stats(queue)
+        info, stats = room.queue(queue).info(), room.engine.stats(queue)
     standing, policy = _standing(info, stats), info.policy.to_text()
     if json:
         output.as_json(standing | {"policy": policy})
@@ -108,7 +106,7 @@ def pause(queue: Queue, reason: Reason = "", url: Url = None, json: Json = False
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        known(room, queue)
+        room.queue(queue).info()
         room.queue(queue).pause(reason)
     _done(json, f"{queue} is paused", queue=queue, paused=True, reason=reason)
 
@@ -124,7 +122,7 @@ def resume(queue: Queue, url: Url = None, json: Json = False) -> None:
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        known(room, queue)
+        room.queue(queue).info()
         room.queue(queue).resume()
     _done(json, f"{queue} is not paused", queue=queue, paused=False)
 
@@ -144,7 +142,7 @@ def purge(
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        known(room, queue)
+        room.queue(queue).info()
         count = room.engine.stats(queue).depth
         if not dry_run:
             consent(f"Drop the {count:,} messages that wait in {queue}?", yes=yes)
@@ -173,7 +171,7 @@ def drop(
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        known(room, queue)
+        room.queue(queue).info()
         stats = room.engine.stats(queue)
         count = stats.depth + stats.processing + stats.dead
         if not dry_run:
@@ -183,18 +181,10 @@ def drop(
     _done(json, text, queue=queue, dropped=count, dry_run=dry_run)
 
 
-def known(room: Room, queue: str) -> QueueInfo:
-    """The queue, which must exist: a name with a slip must not make a new one."""
-    if infos := room.engine.queues([queue]):
-        return infos[0]
-    close = difflib.get_close_matches(queue, [info.name for info in room.queues()], n=1)
-    raise NotFound(f"there is no queue {queue!r}" + (f"; did you mean {close[0]}?" if close else ""))
-
-
 def _stats(room: Room, names: list[str] | None) -> tuple[list[QueueInfo], list[QueueStats]]:
     from postroom.cli.progress import counted
 
-    infos = [known(room, name) for name in names] if names else room.queues()
+    infos = [room.queue(name).info() for name in names] if names else room.queues()
     return infos, [room.engine.stats(info.name) for info in counted(infos, "queues")]
 
 

@@ -1,4 +1,4 @@
-"""`postroom worker`: work on the queues of a role."""
+"""`postroom worker`: work on the queues of a role; `postroom worker ls`: who does."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroom.cli.options import File, Url, role_names
+from postroom.cli import output
+from postroom.cli.options import LOOPBACK, File, Json, MetricsHost, MetricsPort, Url, role_names
 from postroom.errors import ConfigError
 
 if TYPE_CHECKING:
     from postroom.config import Config
     from postroom.role import Role
+    from postroom.staff import WorkerInfo
     from postroom.worker import Handlers
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 
 RoleName = Annotated[
-    str, typer.Option("--role", "-r", metavar="NAME", help="The role.", autocompletion=role_names)
+    str | None, typer.Option("--role", "-r", metavar="NAME", help="The role.", autocompletion=role_names)
 ]
 App = Annotated[
     str | None,
@@ -32,16 +34,23 @@ Drain = Annotated[bool, typer.Option("--drain", help="Stop when nothing is ready
 JsonLog = Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")]
 
 
+app = typer.Typer(invoke_without_command=True)
+
+
 def register(root: typer.Typer) -> None:
-    root.command()(worker)
+    root.add_typer(app, name="worker")
 
 
+@app.callback()
 def worker(
-    role: RoleName,
-    app: App = None,
+    context: typer.Context,
+    role: RoleName = None,
+    handlers: App = None,
     config: File = None,
     url: Url = None,
     drain: Drain = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     json: JsonLog = False,
 ) -> None:
     """Work on the queues of a role, with exactly the settings that postroom.toml gives it.
@@ -51,7 +60,9 @@ def worker(
       postroom worker --role fast
       postroom worker --role heavy --app shop.payouts:handlers
       postroom worker --role fast --drain      until nothing is ready
+      postroom worker --role fast --metrics-port 9464
       postroom config show --role fast         what it will do
+      postroom worker ls                       who works at present
 
     \b
     The role, in postroom.toml:
@@ -74,22 +85,30 @@ def worker(
     waits for what runs (at most the role's stop_timeout). A second one: at once.
     Exit codes: 0 stopped gracefully, 130 at once.
     """
-    from postroom.cli import logs
+    if context.invoked_subcommand is not None:
+        return
+    if role is None:
+        context.fail("Missing option '--role' / '-r'.")
+    options = {"metrics_port": metrics_port, "metrics_host": metrics_host}
+    _work(_load(config, url), role, handlers, drain, json, **options)
+
+
+def _load(file: str | None, url: str | None) -> Config:
     from postroom.config import load
 
     arguments: dict[str, Any] = {"url": url} if url else {}
-    loaded = load(config, **arguments)
-    wanted, handlers = loaded.role(role), find_handlers(app or loaded.app)
-    logs.begin(as_json=json)
-    _work(loaded, wanted, handlers, drain)
+    return load(file, **arguments)
 
 
-def _work(config: Config, role: Role, handlers: Mapping[str, Any] | Handlers, drain: bool) -> None:
+def _work(config: Config, name: str, app: str | None, drain: bool, json: bool, **options: Any) -> None:
+    from postroom.cli import logs
     from postroom.room import open as open_room
     from postroom.worker import Worker
 
+    role, handlers = config.role(name), find_handlers(app or config.app)
+    logs.begin(as_json=json)
     with open_room(config=config) as room:
-        made = Worker.for_role(room, role, handlers)
+        made = Worker.for_role(room, role, handlers, **options)
         _note("started", "%s works: %s", made.name, _summary(role))
         try:
             made.run(drain=drain)
@@ -132,3 +151,44 @@ def _summary(role: Role) -> str:
     shares = {queue: share.concurrency for queue, share in role.shares.items()}
     queues = (f"{queue} ({shares[queue]})" if shares.get(queue) else queue for queue in role.queues)
     return f"{role.concurrency} hands on {', '.join(queues)}"
+
+
+@app.command()
+def ls(url: Url = None, json: Json = False) -> None:
+    """List who works in the room: whichever program, process and machine it is.
+
+    Every worker, also one of Celery's, shows itself every ten seconds. One that stops is gone at once;
+    one that was killed is lost after 30 seconds and forgotten after 5 minutes.
+
+    \b
+    Examples:
+      postroom worker ls
+      postroom worker ls --json | jq '.[] | select(.lost) | .name'
+    """
+    import msgspec
+
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        workers, now = room.workers(), room.engine.now()
+    if json:
+        output.as_json(msgspec.to_builtins(workers))
+    else:
+        columns = ("worker", "state", "role", "queues", "busy", "holds", "seen", "for", "release")
+        output.table(columns, [_row(worker, now) for worker in workers])
+
+
+def _row(worker: WorkerInfo, now: int) -> tuple[str, ...]:
+    from postroom.cli.times import age
+
+    return (
+        worker.name,
+        "lost" if worker.lost else "live",
+        worker.role or "-",
+        ", ".join(worker.queues),
+        f"{worker.busy} of {worker.concurrency}",
+        str(worker.in_flight),
+        age(now - worker.last_seen),
+        age(now - worker.started),
+        " ".join(f"{name} {version}" for name, version in worker.versions.items() if name != "python"),
+    )

@@ -9,7 +9,7 @@ import typer
 from postroom.cli import output
 from postroom.cli.dead import options as take
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

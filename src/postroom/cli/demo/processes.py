@@ -30,11 +30,11 @@ class Member:
 
     def __init__(self, name: str, ledger: Ledger, module: str = "staff") -> None:
         self.name = name
-        self.is_ready = threading.Event()
+        self.is_ready: threading.Event = threading.Event()
         #: Set with the first work that it reports as done.
-        self.has_done = threading.Event()
+        self.has_done: threading.Event = threading.Event()
         #: When it last reported anything (monotonic seconds); 0: never.
-        self.heard_at = 0.0
+        self.heard_at: float = 0.0
         self._ledger = ledger
         self._runs: dict[int, Run] = {}
         #: The exit codes with which it may end by now.

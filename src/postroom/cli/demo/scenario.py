@@ -43,7 +43,7 @@ class Scenario:
         tell: Callable[[str], None],
         celery: CeleryStory | None = None,
     ) -> None:
-        self.stop = threading.Event()
+        self.stop: threading.Event = threading.Event()
         self._room = room
         self._company = company
         self._ledger = ledger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
+from postroom.cli import screen
 from postroom.cli.demo.checks import Check
 from postroom.cli.demo.feed import Line
 from postroom.stats import QueueStats
@@ -27,13 +27,9 @@ class Picture(NamedTuple):
     seconds: float
 
 
-class Screen(Protocol):
-    """Used with `with`, so that a terminal is left as it was found."""
+class Screen(screen.Screen, Protocol):
+    """What a picture is shown on."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
     def show(self, picture: Picture) -> None:
         """The next picture."""
 
@@ -65,19 +61,11 @@ def summary(checks: list[Check], interrupted: bool) -> str:
     return f"all {len(checks)} checks passed"
 
 
-class PlainScreen:
+class PlainScreen(screen.Lines):
     """Lines without colour: one for everything that happens, one a second for where things stand."""
 
     def __init__(self) -> None:
         self._next = 1.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, picture: Picture) -> None:
         for line in picture.news:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from postroom.cli.demo.celery_app import is_installed
 from postroom.cli.demo.celery_story import CeleryStory
 from postroom.cli.demo.checks import Check, judge
+from postroom.cli.demo.everyday import Everyday
 from postroom.cli.demo.feed import Feed
 from postroom.cli.demo.ledger import Ledger
 from postroom.cli.demo.processes import Company
@@ -36,19 +37,32 @@ class Show:
         self._ledger.celery.played = is_installed()
         self._queues = (*QUEUES, ORDERS) if self._ledger.celery.played else QUEUES
         self._error: Exception | None = None
+        #: Whether the story came to its end before anybody stopped it.
+        self.was_played = False
 
-    def play(self) -> list[Check]:
-        """Play to the end, to a signal or to an accident; what became of every promise."""
+    def play(self, *, stay: bool = False) -> list[Check]:
+        """Play to the end, to a signal or to an accident; what became of every promise.
+
+        With `stay` everyday work goes on afterwards, until a signal.
+        """
         _refuse_to_mix(self._room, self._queues)
         began = time.time()
         policies = self._tempo.policies()
         for name in self._queues:
             self._room.queue(name, policies[name])
         try:
-            return self._perform(began)
+            checks = self._perform(began)
+            self.was_played = not self._signals.noted
+            if stay and self.was_played:
+                self._stay()
+            return checks
         finally:
             for name in self._queues:
                 self._room.queue(name).drop(force=True)
+
+    def _stay(self) -> None:
+        print("\neveryday work goes on, and the server stays, until Ctrl-C", flush=True)
+        Everyday(self._room).go_on(lambda: bool(self._signals.noted))
 
     def _perform(self, began: float) -> list[Check]:
         feed = Feed(self._room, self._ledger, began)

@@ -12,7 +12,7 @@ class Signals:
 
     def __init__(self) -> None:
         #: The signal that came first; 0 if none did.
-        self.noted = 0
+        self.noted: int = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import msgspec
 
+from postroom.cli import screen
 from postroom.cli.top.picture import Picture, QueueRow
 
 COLUMNS = (
@@ -17,13 +17,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Screen(Protocol):
-    """Used with `with`, so that a terminal is left as it was found."""
+class Screen(screen.Screen, Protocol):
+    """What a picture is shown on."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
     def show(self, picture: Picture) -> None:
         """The next picture."""
 
@@ -41,16 +37,8 @@ def choose(*, once: bool, json: bool) -> Screen:
     return PlainScreen()
 
 
-class PlainScreen:
+class PlainScreen(screen.Lines):
     """A line about the room, and one for each queue."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, picture: Picture) -> None:
         from postroom.cli import output
