@@ -28,6 +28,9 @@ WORK = (
     "heavy_settlements", "heavy_payouts", "media_processing",
 )  # fmt: skip
 
+#: Of a day, beside those of the schedule.
+TICKS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -51,7 +54,7 @@ def everyday(config: Config, each: int) -> list[Case]:
     cases = [case for queue in WORK for case in _for_queue(queue, config.policy(queue).max_attempts, each)]
     cases += [_case("fast_default", "stranger", order=1, kind="no_such_task")]
     cases += [Case("notifications_email", "rejected", {"fate": "well", "order": 2})]
-    cases += [Case("beat", "well", {"fate": "well", "puts": [["fast_default", "update_metrics"]]})] * 3
+    cases += [Case("beat", "well", {"fate": "well", "puts": [["fast_default", "update_metrics"]]})] * TICKS
     random.Random(1).shuffle(cases)
     return cases
 

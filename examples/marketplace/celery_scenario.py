@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import postroom
 import postroom.celery
 from examples.marketplace import cases, outside
 from examples.marketplace.cases import Case
-from examples.marketplace.scenario import hurried, settled, until
+from examples.marketplace.scenario import hurried, run, settled, until
 from examples.marketplace.workers import Workers, by_celery
 from postroom.config import Config, load
 from postroom.deadletters import DeadLetters, Filter
@@ -84,7 +83,7 @@ def play(
 
     Somebody may `look` before anything is replayed, and find something wrong.
     """
-    file, notes = hurried(folder), folder / "notes"
+    file, notes = hurried(folder, ticking=False), folder / "notes"
     config = load(file, url=url)
     sender = Celery("sender", broker=f"postroom+{url}", set_as_current=False)
     postroom.celery.setup(sender, config)
@@ -151,15 +150,5 @@ def _repair(
         yield f"replayed {result}, not done: {ids - _done(notes)}"
 
 
-def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="marketplace-") as folder:
-        url = sys.argv[1] if len(sys.argv) > 1 else f"sqlite:///{folder}/marketplace.db"
-        wrong = play(url, Path(folder))
-    for line in wrong:
-        print("wrong:", line)
-    print("FAIL" if wrong else "PASS: every poison task was a dead letter, and is done after the fix")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(play, "every poison task was a dead letter, and is done after the fix"))

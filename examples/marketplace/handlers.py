@@ -5,19 +5,14 @@ The outside world is pretended: a body may say what it does to this message (`fa
 
 from __future__ import annotations
 
-import functools
-
 import postroom
-from examples.marketplace.outside import meet_fate
-from postroom.room import Room
+from examples.marketplace import payouts
+from examples.marketplace.outside import Task, meet_fate
+from examples.marketplace.payouts import room
 
 handlers = postroom.Handlers()
-
-
-@functools.cache
-def room() -> Room:
-    """The room in which this worker works, for handlers that put messages themselves."""
-    return postroom.open(declare=False)
+#: While the payment provider is down nobody takes payouts.
+handlers.tie(payouts.QUEUE, payouts.provider)
 
 
 # ---- fast -----------------------------------------------------------------------------------------
@@ -56,7 +51,10 @@ def settle_escrow(delivery: postroom.Delivery) -> None:
 
 @handlers.handle("heavy_payouts")
 def pay_out(delivery: postroom.Delivery) -> None:
-    meet_fate(delivery, seconds=0.05)
+    if "invoice" in delivery.body:
+        payouts.pay(delivery)
+    else:
+        meet_fate(delivery, seconds=0.05)
 
 
 # ---- media ----------------------------------------------------------------------------------------
@@ -73,6 +71,9 @@ def make_thumbnail(delivery: postroom.Delivery) -> None:
 @handlers.handle("beat")
 def on_tick(delivery: postroom.Delivery) -> None:
     """Put what this tick is for into its queue; under the tick's own id, so a repeated tick puts it once."""
-    meet_fate(delivery)
-    for queue, kind in delivery.body["puts"]:
+    call = delivery.body
+    # What the schedule puts is a call of a task, so that Celery's workers can do it, too.
+    tick = call[0][0] if isinstance(call, list) else call
+    meet_fate(Task(delivery.queue, delivery.id, delivery.attempt, tick))
+    for queue, kind in tick["puts"]:
         room().queue(queue).put({"fate": "well"}, kind=kind, id=delivery.id)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,10 +41,11 @@ class Workers:
         config: Path,
         notes: Path,
         command: Callable[[str], Sequence[str]] = by_postroom,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.environ = {
-            **os.environ, "POSTROOM_URL": url, "POSTROOM_CONFIG": str(config), NOTES: str(notes),
-            FIXED: str(notes.with_name("fixed")),
+            **os.environ, **(environ or {}), "POSTROOM_URL": url, "POSTROOM_CONFIG": str(config),
+            NOTES: str(notes), FIXED: str(notes.with_name("fixed")),
         }  # fmt: skip
         self._roles = tuple(roles)
         self._command = command
@@ -85,6 +86,12 @@ class Workers:
                 self._start(role)
             elif process.poll() is not None:
                 raise RuntimeError(f"the worker of {role} ended with {process.returncode}: {self.log()}")
+
+    def kill(self, role: str) -> None:
+        """As by kill -9, and another one takes its place; not counted as killed by a message."""
+        self._running[role].kill()
+        self._running[role].wait()
+        self._start(role)
 
     def stop(self) -> list[int]:
         """Ask everybody to stop, wait for it, and tell the exit codes."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
-import json
 import random
 import subprocess
 import sys
@@ -24,13 +22,11 @@ from typing import NamedTuple
 
 import postroom
 from examples.payments import shop
+from examples.payments.processes import Provider, line, started
 from examples.payments.verdict import Verdict, judge
-from postroom.breaker import TOPIC
 from postroom.room import Room
 from postroom.standing import State
 
-#: Where `python -m examples.…` is found.
-_ROOT = Path(__file__).parents[2]
 #: So many wait at least, so that no kill hits a worker that has nothing to do.
 _DEPTH = 40
 #: What the end may take: leases that run out, cooldowns, a loaded machine (seconds).
@@ -67,10 +63,10 @@ class Scene:
         self._jobs = f"sqlite:///{folder}/jobs.db"
         self._database = database or f"sqlite:///{folder}/shop.db"
         self._ledger = f"{folder}/ledger.db"
+        self._provider = Provider(self._ledger)
         self._crew_size = workers
         self._processes = contextlib.ExitStack()
         self._crew: list[subprocess.Popen[str]] = []
-        self._port = 0
         self.invoices: dict[str, int] = {}
         self.messages = 0
 
@@ -81,15 +77,14 @@ class Scene:
         shop.make_book(book)
         with self._processes, postroom.open(self._jobs) as room:
             queue = room.queue(shop.QUEUE, policy=shop.POLICY)
-            provider = self._start("provider", self._ledger)
-            self._port = int(_line(provider))
+            self._processes.enter_context(self._provider.open())
             self._crew = [self._hire() for _ in range(self._crew_size)]
             self._kill_some(room, kills // 2)
             self._outage(room, down)
             self._kill_some(room, kills - kills // 2)
             self._wait_for_the_end(room)
             stats = queue.stats()
-            changes = _states(room)
+            changes = shop.states(room)
             for worker in self._crew:
                 worker.terminate()
             for worker in self._crew:
@@ -107,7 +102,7 @@ class Scene:
             self._write_invoices(room)
             number = random.randrange(len(self._crew))
             victim = self._crew[number]
-            _line(victim)  # it has begun to work
+            line(victim)  # it has begun to work
             time.sleep(random.uniform(0, 0.3))
             victim.kill()
             victim.wait()
@@ -116,12 +111,12 @@ class Scene:
     def _outage(self, room: Room, seconds: float) -> None:
         """The provider is down for a while; until the breaker has opened and closed again."""
         self._write_invoices(room)
-        before = len(_states(room))  # a provider that was slow may have opened it already
-        self._tell_provider("/down")
-        _until(lambda: State.OPEN in _states(room)[before:], "the breaker did not open")
+        before = len(shop.states(room))  # a provider that was slow may have opened it already
+        self._provider.go_down()
+        _until(lambda: State.OPEN in shop.states(room)[before:], "the breaker did not open")
         time.sleep(seconds)
-        self._tell_provider("/up")
-        _until(lambda: _states(room)[-1:] == [State.CLOSED], "the breaker did not close")
+        self._provider.come_up()
+        _until(lambda: shop.states(room)[-1:] == [State.CLOSED], "the breaker did not close")
 
     def _write_invoices(self, room: Room) -> None:
         """Keep the queue filled. Half of the invoices come twice or more: their producer repeats itself."""
@@ -141,48 +136,11 @@ class Scene:
 
         _until(is_over, "not everything was worked on")
 
-    def _tell_provider(self, path: str) -> None:
-        client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        client.request("POST", path)
-        client.getresponse().read()
-        client.close()
-
     # --- processes ------------------------------------------------------------------------------
 
     def _hire(self) -> subprocess.Popen[str]:
-        return self._start("worker", self._jobs, self._database, str(self._port))
-
-    def _start(self, module: str, *arguments: str) -> subprocess.Popen[str]:
-        """A process that ends with this run, whatever happens to either."""
-        command = [sys.executable, "-m", f"examples.payments.{module}", *arguments]
-        process = subprocess.Popen(
-            command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._processes.callback(_end, process)
-        return process
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream:
-            stream.close()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    """The first line that a process says. Raises if it ends without one."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a process ended with {process.wait()} before it began to work")
-    return line
-
-
-def _states(room: Room) -> list[str]:
-    """The states that the breaker came into, in order."""
-    told = room.engine.read(TOPIC, after="", limit=1_000).entries
-    return [json.loads(entry.data)["after"] for entry in told]
+        arguments = (self._jobs, self._database, str(self._provider.port))
+        return self._processes.enter_context(started("worker", *arguments))
 
 
 def _until(condition: Callable[[], bool], otherwise: str) -> None:
@@ -203,8 +161,8 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="postroom-payments-") as folder:
         report = Scene(Path(folder), asked.database, asked.workers).run(asked.kills)
-    for line in report.lines():
-        print(line)
+    for text in report.lines():
+        print(text)
     return 0 if report.ok else 1
 
 

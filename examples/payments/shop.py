@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, create_engine, insert
 
 from postroom import Delivery, Policy, sqlguard
-from postroom.breaker import Breaker
+from postroom.breaker import TOPIC, Breaker
 from postroom.room import Room
 
 QUEUE = "payments"
@@ -47,6 +47,12 @@ def make_book(engine: Engine) -> None:
 def breaker(room: Room) -> Breaker:
     """One for all workers: the first to notice spares the others."""
     return Breaker("provider", threshold=3, window="10s", cooldown="500ms", room=room)
+
+
+def states(room: Room) -> list[str]:
+    """The states that the breaker came into, in order."""
+    told = room.engine.read(TOPIC, after="", limit=1_000).entries
+    return [json.loads(entry.data)["after"] for entry in told]
 
 
 def payer(engine: Engine, port: int, guard: Breaker) -> Callable[[Delivery], None]:

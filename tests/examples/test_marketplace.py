@@ -10,6 +10,7 @@ import pytest
 
 from examples.marketplace import cases, judge, scenario
 from examples.marketplace.cases import Case
+from examples.marketplace.payouts import Payouts
 from postroom.config import load
 from postroom.room import Room
 from tests.door.staging import room_on
@@ -27,12 +28,13 @@ def test_the_scenario_on_sqlite(tmp_path: Path) -> None:
     said: list[str] = []
     assert scenario.play(f"sqlite:///{tmp_path}/market.db", tmp_path, say=said.append) == []
     assert said[-2:] == ["dlq_fast: 10 dead letters", "dlq_heavy: 6 dead letters"]
+    assert [line.split()[0] for line in said[-9:-2]] == ["queue", *sorted(cases.WORK)], "the table of the SLA"
 
 
 @pytest.mark.timeout(600)
 def test_the_scenario_on_redis(tmp_path: Path) -> None:
     with servers.single() as server:
-        assert scenario.play(server.url(), tmp_path, say=silently) == []
+        assert scenario.play(server.url(), tmp_path, kills=1, say=silently) == []
 
 
 # ---- The judge ------------------------------------------------------------------------------------
@@ -102,6 +104,15 @@ def test_a_tick_has_to_have_put_what_it_is_for(room: Room) -> None:
     assert wrong == "what tick 1 put into q was never done"
 
 
+def test_it_finds_invoices_that_nobody_paid(room: Room, tmp_path: Path) -> None:
+    payouts = Payouts(tmp_path)
+    with payouts.open():
+        payouts.ask_for(room, 2)
+        wrong = list(payouts.wrong())
+    assert [line.partition(":")[0] for line in wrong] == ["invoices charged never", "invoices paid never"]
+    assert "INV-0001" in wrong[0]
+
+
 # ---- What is played -------------------------------------------------------------------------------
 
 
@@ -120,10 +131,12 @@ def test_a_hurried_matrix_differs_only_in_its_waits(tmp_path: Path) -> None:
     for queue, policy in real.declared.items():
         quick, times = hurried.declared[queue], 1 if queue == "beat" else 1_000
         assert quick.backoff.unit * times == policy.backoff.unit
-        assert {**quick.to_text(), "backoff": ""} == {**policy.to_text(), "backoff": ""}
+        lease = {"lease": policy.to_text()["lease"]} if queue == "heavy_payouts" else {}
+        assert {**quick.to_text(), "backoff": "", **lease} == {**policy.to_text(), "backoff": ""}
+    assert hurried.schedules.keys() == real.schedules.keys() == {"refresh_metrics"}
 
 
 def test_the_readme_names_what_is_there() -> None:
     page = (REPO / "examples" / "marketplace" / "README.md").read_text(encoding="utf-8")
-    for file in re.findall(r"`(\w+\.(?:py|toml))`", page):
+    for file in re.findall(r"`(\w+\.(?:py|toml|conf))`", page):
         assert (REPO / "examples" / "marketplace" / file).exists(), file

@@ -1,4 +1,4 @@
-"""examples/redis/redis.conf starts a server, and the doctor calls it fine."""
+"""examples/marketplace/redis.conf starts a server, and the doctor calls it fine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import postroom
 from postroom.findings import Level
 from tests.redis import servers
 
-FILE = Path(__file__).parents[2] / "examples" / "redis" / "redis.conf"
+FILE = Path(__file__).parents[2] / "examples" / "marketplace" / "redis.conf"
 
 
 def test_the_doctor_finds_nothing_to_change() -> None:
