@@ -1,8 +1,9 @@
 """The audit: what operators did, to which queue, when, and who. A topic, kept for a year.
 
-Whatever a person can do to messages is noted here by the domain, so that no door can forget it. An act
-is noted when it is done, with how much it was; the queue's own history tells of it in the same step as
-the act itself, so that a crash in between hides nothing. Work in many steps is noted at both ends.
+Whatever a person can do to messages, queues, breakers and schedules is noted here by the domain, so that no
+door can forget it. An act is noted when it is done, with how much it was; the queue's own history tells of it
+in the same step as the act itself, so that a crash in between hides nothing. Work in many steps is noted at
+both ends.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from postroom.engine import Engine
 from postroom.errors import PostroomError
 from postroom.limits import AUDIT, cut_text
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _actor: ContextVar[str] = ContextVar("postroom_actor", default="")
+_watching: ContextVar[Watched | None] = ContextVar("postroom_watched", default=None)
 #: A follower looks again after this long even when nothing rang (seconds).
 _NET = 5.0
 
@@ -62,6 +64,39 @@ def acting(who: str) -> Iterator[None]:
         _actor.reset(token)
 
 
+class Watched:
+    """Why something is done, and whether it was noted; see `watched`."""
+
+    def __init__(self, why: str) -> None:
+        self.why, self.noted = why, False
+
+
+@contextlib.contextmanager
+def watched(why: str = "") -> Iterator[Watched]:
+    """What is noted inside, also by a thread with this context, says `why`, unless it has a reason itself.
+
+    `noted` tells whether anything was: a door that must not forget an act notes it itself if not.
+    """
+    inside = Watched(why)
+    token = _watching.set(inside)
+    try:
+        yield inside
+    finally:
+        _watching.reset(token)
+
+
+def nothing_to_note() -> None:
+    """Tell who watches that nothing was done: this was a dry run."""
+    if (watching := _watching.get()) is not None:
+        watching.noted = True
+
+
+def why() -> str:
+    """Why it is done, as `watched` was told; "": nobody said."""
+    watching = _watching.get()
+    return watching.why if watching is not None else ""
+
+
 def actor() -> str:
     """Who acts: as `acting` says, else the user and the process."""
     return _actor.get() or f"{_user()}@{os.uname().nodename}:{os.getpid()}"
@@ -78,6 +113,10 @@ def _user() -> str:
 
 def note(engine: Engine, event: str, queue: str = "", count: int = 0, **info: Any) -> None:
     """Write down an act that is done. That it cannot be written does not undo it: the log says so."""
+    if (watching := _watching.get()) is not None:
+        watching.noted = True
+        if watching.why and not info.get("reason"):
+            info["reason"] = watching.why
     act = {"event": event, "queue": queue, "count": count, "by": actor(), "info": info}
     try:
         engine.publish(AUDIT, [msgspec.json.encode(act)])

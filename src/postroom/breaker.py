@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar, cas
 
 import msgspec
 
+from postroom import audit
 from postroom.duration import Duration, milliseconds
 from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
 from postroom.ids import new_token
@@ -38,7 +39,7 @@ from postroom.standing import Here, Shared, Standing, State, Step
 if TYPE_CHECKING:
     from postroom.room import Room
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,10 +89,10 @@ class Breaker:
     ) -> None:
         check_between("threshold", threshold, 1, _MAX_THRESHOLD)
         check_between("probes", probes, 1, _MAX_THRESHOLD)
-        self.name = check_name(name, "breaker name")
+        self.name: str = check_name(name, "breaker name")
         self.threshold = threshold
-        self.window = _span("window", window)
-        self.cooldown = _span("cooldown", cooldown)
+        self.window: int = _span("window", window)
+        self.cooldown: int = _span("cooldown", cooldown)
         self.probes = probes
         self.on_change: list[OnChange] = [on_change] if on_change else []
         self._counts = counts
@@ -123,6 +124,10 @@ class Breaker:
             return None
         waits = standing.forced or (self._left() > 0 and not self._is_ours(standing))
         return 0 if waits else self.probes
+
+    def doubt(self) -> None:
+        """Another process may have changed it: have the next look ask, for who is told by how work ends."""
+        self._home.doubt()
 
     def retry_after(self) -> float:
         """When to ask again (seconds); 0: now."""
@@ -222,14 +227,20 @@ class Breaker:
         self._change(functools.partial(self._after_failure, reason))
 
     def open(self, reason: str = "") -> None:
-        """Open it until `close`: no cooldown ends that."""
-        reason = cut_text(reason, "reason") or "opened by hand"
+        """Open it until `close`: no cooldown ends that. Without a reason, the one of `audit.watched`."""
+        reason = cut_text(reason or audit.why(), "reason") or "opened by hand"
         self._change(lambda _: Standing(state=State.OPEN, forced=True, since=_now(), reason=reason))
+        self._note("open_breaker", reason)
 
     def close(self, reason: str = "") -> None:
-        """Close it and forget its failures."""
-        reason = cut_text(reason, "reason") or "closed by hand"
+        """Close it and forget its failures. Without a reason, the one of `audit.watched`."""
+        reason = cut_text(reason or audit.why(), "reason") or "closed by hand"
         self._change(lambda _: Standing(since=_now(), reason=reason))
+        self._note("close_breaker", reason)
+
+    def _note(self, event: str, reason: str) -> None:
+        if self._room:
+            audit.note(self._room.engine, event, "", 1, breaker=self.name, reason=reason)
 
     def _after_success(self, standing: Standing) -> Standing:
         if standing.state is State.OPEN:

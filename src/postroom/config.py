@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from postroom import settings as known
 from postroom import source as sources
@@ -41,6 +41,21 @@ class Setting:
 
 
 Layer = Mapping[str, Setting]
+
+
+class Http(NamedTuple):
+    """The table `[http]`: where the server listens, whom it lets in, what it hides."""
+
+    host: str
+    port: int | None
+    tls_cert: str | None
+    tls_key: str | None
+    auth: str
+    read_only: bool
+    allow_hosts: list[str] | None
+    rate: str | None
+    redact: list[str] | None
+    redact_patterns: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,11 @@ class Config:
     def file(self) -> str | None:
         """The file that was read; None without one."""
         return self.source.file
+
+    @property
+    def http(self) -> Http:
+        """What the server is told."""
+        return Http(*(self.settings[f"http_{name}"].value for name in Http._fields))
 
     def policy(self, queue: str) -> Policy:
         """What this queue promises, whether or not it has a table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Any
 
@@ -50,6 +51,17 @@ def decode(message: Message) -> Any:
         return message.body.decode() if kind.startswith("text/") else message.body
     except (ValueError, RecursionError) as error:
         raise Undecodable(f"the body of {message.id} is not {message.content_type}: {error}") from error
+
+
+def readable(message: Message) -> dict[str, Any]:
+    """The body for people and for JSON: as a value where that can be read, and else its bytes in base64."""
+    try:
+        value = decode(message)
+    except Undecodable:
+        value = message.body
+    if isinstance(value, bytes):
+        return {"body_base64": base64.b64encode(value).decode()}
+    return {"body": value}
 
 
 def _decode_json(body: bytes) -> Any:

@@ -22,13 +22,13 @@ from postroom.duration import Duration, Instant, instant, milliseconds
 from postroom.engine import Engine
 from postroom.errors import Bury, EngineUnavailable, InvalidInput, Later, LeaseLost, Retry, Undecodable
 from postroom.limits import check_when
-from postroom.model import Failure, Leased, Message, Outcome, Settlement, Verb
+from postroom.model import Failure, Leased, Message, Outcome, Receipt, Settlement, Verb
 from postroom.policy import Policy
 
 if TYPE_CHECKING:
     import random
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The header that names the work; the same in every door.
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -63,7 +63,7 @@ class Delivery:
         on_settled: Callable[[Delivery], None] | None = None,
     ) -> None:
         #: What proves that this delivery holds its message.
-        self.receipt = leased.receipt
+        self.receipt: Receipt = leased.receipt
         self._leased = leased
         self._engine = engine
         self._policy = policy
@@ -72,9 +72,9 @@ class Delivery:
         self._body: Any = msgspec.UNSET
         self._token: Token[Delivery | None] | None = None
         self.settled: Verb | None = None
-        self.lost = False
+        self.lost: bool = False
         #: A call to settle it failed on its way: nobody knows whether it arrived.
-        self.unanswered = False
+        self.unanswered: bool = False
         self.context: Any = None
 
     # --- what it is -------------------------------------------------------------------------
@@ -125,6 +125,11 @@ class Delivery:
         The message's header `idempotency-key`; without one, the message's id.
         """
         return self.headers.get(IDEMPOTENCY_KEY) or self.id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is still to be settled: until then the store knows that it is worked on."""
+        return self.settled is None
 
     @property
     def attempt(self) -> int:
@@ -235,7 +240,7 @@ class Delivery:
         if after is not None and at is not None:
             raise InvalidInput("a retry takes after or at, not both")
         if after is None and at is None:
-            delay = self._policy.backoff.delay(self.attempt, _chance() if self._policy.jitter else None)
+            delay = retry_delay(self._policy, self.attempt)
             return Settlement(self.receipt, Verb.RETRY, delay=delay, failure=failure)
         delay = 0 if after is None else milliseconds(after, "after")
         due = None if at is None else instant(at, "at")
@@ -302,6 +307,11 @@ class Delivery:
         """Make this the current delivery of this thread or task."""
         self._token = _current.set(self)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether somebody works on it at this moment."""
+        return self._token is not None
+
     def end(self) -> None:
         if self._token:
             _current.reset(self._token)
@@ -328,6 +338,11 @@ class Delivery:
     ) -> bool:
         self.end()
         return self.conclude(error)
+
+
+def retry_delay(policy: Policy, attempt: int) -> int:
+    """When work that failed after so many earlier attempts is tried again, by its queue's backoff (ms)."""
+    return policy.backoff.delay(attempt, _chance() if policy.jitter else None)
 
 
 def _chance() -> random.Random:

@@ -12,6 +12,8 @@
     ├── Uncertain                 uncertain
     ├── NotFound                  not_found
     ├── Conflict                  conflict
+    ├── Unauthorized              unauthorized
+    ├── Forbidden                 forbidden
     ├── LeaseLost                 lease_lost
     ├── Undecodable               undecodable
     ├── Closed                    closed
@@ -122,8 +124,8 @@ class PartialPut(PostroomError):
 
     def __init__(self, accepted: Sequence[Any], refused: Sequence[Any]) -> None:
         super().__init__(f"{len(accepted)} messages are safely put, {len(refused)} are not: repeat those")
-        self.accepted = list(accepted)
-        self.refused = list(refused)
+        self.accepted: list[Any] = list(accepted)
+        self.refused: list[Any] = list(refused)
 
 
 class Uncertain(PostroomError):
@@ -136,7 +138,7 @@ class Uncertain(PostroomError):
 
     def __init__(self, message: str = "", *, ids: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.ids = list(ids)
+        self.ids: list[str] = list(ids)
 
 
 class NotFound(PostroomError):
@@ -149,6 +151,18 @@ class Conflict(PostroomError):
     """The present state does not allow this; nothing was changed."""
 
     code = "conflict"
+
+
+class Unauthorized(PostroomError):
+    """The server does not know who asks: no token, or one that is wrong, expired or revoked."""
+
+    code = "unauthorized"
+
+
+class Forbidden(PostroomError):
+    """The server knows who asks, and they may not do this; nothing was changed."""
+
+    code = "forbidden"
 
 
 class LeaseLost(PostroomError):

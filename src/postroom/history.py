@@ -27,20 +27,24 @@ class Lifecycle:
     ) -> None:
         self._engine = engine
         self._names = queues
-        self.missed = 0
+        self.missed: int = 0
         if cursors is None:
             cursors = {queue: engine.log(queue).cursor for queue in self._queues()}
-        self.cursors = dict(cursors)
+        self.cursors: dict[str, str] = dict(cursors)
 
     def read(self, limit: int = 100) -> list[LogEntry]:
         """What is new since the last read, oldest first, at most `limit` from each queue."""
         entries: list[LogEntry] = []
+        cursors, missed = dict(self.cursors), 0
         for queue in self._queues():
             # A queue that came into being after this reader, or its cursors, is read from its beginning.
-            log = self._engine.log(queue, after=self.cursors.get(queue, ""), limit=limit)
-            self.cursors[queue] = log.cursor
-            self.missed += log.missed
+            log = self._engine.log(queue, after=cursors.get(queue, ""), limit=limit)
+            cursors[queue] = log.cursor
+            missed += log.missed
             entries += log.entries
+        # Only now: when a queue cannot be read, what was read of the others is read again.
+        self.cursors = cursors
+        self.missed += missed
         return sorted(entries, key=lambda entry: entry.at)
 
     def follow(self, timeout: float | None = None) -> Iterator[LogEntry]:

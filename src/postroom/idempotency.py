@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from postroom.logs import Record
     from postroom.room import Room
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,6 +72,10 @@ class Work(Protocol):
     def deliveries(self) -> int: ...
     @property
     def idempotency_key(self) -> str: ...
+    @property
+    def is_held(self) -> bool:
+        """Whether the store knows that this work is being done; not once its message is settled."""
+        ...
 
 
 _work: ContextVar[Work | None] = ContextVar("postroom_work", default=None)
@@ -179,8 +183,8 @@ def _book(room: Room | None, work: Work | None, key: str, ttl: int, wait: int, l
     engine = room.engine if room else work.engine if work else None
     if engine is None:
         raise InvalidInput("idempotent: outside of a delivery it needs a room")
-    # A delivery of another store says nothing to those who ask this one.
-    if work and work.engine is engine:
+    # A delivery of another store says nothing to those who ask this one, nor does one that is settled.
+    if work and work.engine is engine and work.is_held:
         mark = Mark(queue=work.queue, id=work.id, deliveries=work.deliveries)
         return Book(engine, check_key(key, "key"), mark, work, ttl=ttl, wait=wait, lease=ttl)
     return Book(

@@ -1,4 +1,4 @@
-"""The keeper: sweeps the queues that nobody consumes and runs the schedules. Many run, one leads.
+"""The keeper: sweeps the queues that nobody consumes, runs the schedules, samples for charts. One leads.
 
 The lead is a record with a time to live and a version: it is taken, renewed and given back by
 compare-and-set, so a keeper that was away too long finds out and steps down. The lock only saves
@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 
+from postroom.charts import Sampler
 from postroom.engine import Engine, QueueInfo
 from postroom.errors import Closed, PostroomError
 from postroom.ids import new_token
@@ -19,7 +20,7 @@ from postroom.model import Swept
 from postroom.room import Room
 from postroom.schedule import Schedules
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 LOCK_KIND, LOCK_KEY = "lock", "keeper"
 #: No queue is swept more often than this (ms), unless its lease is shorter than three of it.
@@ -31,8 +32,9 @@ _REPEATS = 100
 class Lead:
     """The leader lock: held by one token at a time, for at most `ttl` without a renewal."""
 
-    def __init__(self, engine: Engine, ttl: int) -> None:
+    def __init__(self, engine: Engine, ttl: int, key: str = LOCK_KEY) -> None:
         self._records = engine.records
+        self._key = key
         self._ttl = ttl
         self._token = new_token().encode()
         self._version: int | None = None
@@ -43,17 +45,17 @@ class Lead:
         return self._version is not None
 
     def _take(self, expect: int) -> int | None:
-        return self._records.put(LOCK_KIND, LOCK_KEY, self._token, ttl=self._ttl, expect=expect)
+        return self._records.put(LOCK_KIND, self._key, self._token, ttl=self._ttl, expect=expect)
 
     def _ours(self) -> int:
         """The version of a lead that is ours without our knowing, because the reply was lost."""
-        record = self._records.get(LOCK_KIND, LOCK_KEY)
+        record = self._records.get(LOCK_KIND, self._key)
         return record.version if record and record.value == self._token else 0
 
     def give_up(self) -> None:
         """Let somebody else lead at once — but only if it is still ours to give."""
         if self._version is not None:
-            self._records.delete(LOCK_KIND, LOCK_KEY, expect=self._version)
+            self._records.delete(LOCK_KIND, self._key, expect=self._version)
             self._version = None
 
 
@@ -67,14 +69,15 @@ class Keeper:
         self._ttl = room.config.keeper_ttl
         self._lead = Lead(room.engine, self._ttl)
         self._schedules = Schedules(room)
+        self._sampler = Sampler(room.engine)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.leading = False
+        self.leading: bool = False
         #: When to sweep each queue next (monotonic seconds).
         self._due: dict[str, float] = {}
 
     def tick(self, triggered_by: str = "scheduler", *, only_due: bool = False) -> int:
-        """One look, if this keeper leads: sweep every queue, or only those due for it; run the schedules.
+        """One look, if this keeper leads: sweep every queue, or only those due for it; schedules; samples.
 
         Returns when to look again (ms).
         """
@@ -89,7 +92,7 @@ class Keeper:
             if not only_due or due[info.name] <= now:
                 due[info.name] = now + self._wait(info, self.sweep(info.name, triggered_by)) / 1_000
         self._due = due
-        look = min(look, self._schedules.tick())
+        look = min(look, self._schedules.tick(), self._sampler.tick(list(due)))
         return min([look, *(max(0, round((at - now) * 1_000)) for at in due.values())])
 
     def _wait(self, info: QueueInfo, swept: Swept) -> int:

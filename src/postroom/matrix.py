@@ -7,10 +7,11 @@ hardly as meant. Each names its table, its key and its line, and says what to do
 from __future__ import annotations
 
 import difflib
+import ipaddress
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from postroom.config import Config
+from postroom.config import Config, Http
 from postroom.duration import format_duration
 from postroom.policy import Policy
 from postroom.role import Role, Share
@@ -38,7 +39,8 @@ Found = tuple[Severity, str, str, str]
 
 def findings(config: Config) -> list[Finding]:
     """Everything that contradicts itself, errors first, in the order of the file."""
-    found = [*_of_queues(config), *_of_roles(config), *_of_room(config)]
+    parts = (_of_queues, _of_roles, _of_schedules, _of_room, _of_server)
+    found = [finding for part in parts for finding in part(config)]
     return sorted(found, key=lambda finding: (finding.severity, finding.line or 0))
 
 
@@ -130,9 +132,12 @@ def _of_roles(config: Config) -> Iterator[Finding]:
 def _unknown_queues(config: Config, role: Role) -> Iterator[Found]:
     for queue in role.queues:
         if queue not in config.declared:
-            close = difflib.get_close_matches(queue, config.declared, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"add a table [queues.{queue}]"
-            yield "error", "queues", f"{queue!r} is no queue of this file", hint
+            yield "error", "queues", f"{queue!r} is no queue of this file", _meant(config, queue)
+
+
+def _meant(config: Config, queue: str) -> str:
+    close = difflib.get_close_matches(queue, config.declared, n=1)
+    return f"did you mean {close[0]}?" if close else f"add a table [queues.{queue}]"
 
 
 def _pool(config: Config, role: Role) -> Iterator[Found]:
@@ -175,6 +180,17 @@ def _orphan(config: Config, queue: str) -> Iterator[Found]:
         yield "warning", "sla_p95", "is promised, but nobody takes its messages and measures the wait", hint
 
 
+# ---- Schedules ------------------------------------------------------------------------------------
+
+
+def _of_schedules(config: Config) -> Iterator[Finding]:
+    """A slot that nobody works on waits for ever. Without any queues in the file anybody may work on it."""
+    for name, schedule in config.schedules.items() if config.declared else ():
+        if schedule.queue not in config.declared:
+            text = f"{schedule.queue!r} is no queue of this file"
+            yield _finding(config, "schedule", name, "error", "queue", text, _meant(config, schedule.queue))
+
+
 # ---- The room -------------------------------------------------------------------------------------
 
 
@@ -183,6 +199,44 @@ def _of_room(config: Config) -> Iterator[Finding]:
         text = "lives in one process; a worker started by role would never see what others put"
         hint = 'take a store that processes share, such as "sqlite:///jobs.db"'
         yield Finding("error", "", "url", text, hint, config.source.line(config.source.table, "url"))
+    promised = [queue for queue, policy in config.declared.items() if policy.sla_p95 is not None]
+    if promised and not config.telemetry:
+        text = f"is off, so that nobody measures the sla_p95 of {', '.join(promised[:3])}"
+        hint = "say telemetry = true where the work is done, or promise nothing"
+        yield Finding(
+            "warning", "", "telemetry", text, hint, config.source.line(config.source.table, "telemetry")
+        )
+
+
+# ---- The server -----------------------------------------------------------------------------------
+
+
+def _of_server(config: Config) -> Iterator[Finding]:
+    table = f"{config.source.table}.http" if config.source.table else "http"
+    for severity, key, text, hint in (*_certificate(config.http), *_allowed_hosts(config.http)):
+        yield Finding(severity, f"[{table}]", key, text, hint, config.source.line(table, key))
+
+
+def _certificate(http: Http) -> Iterator[Found]:
+    if http.tls_key and not http.tls_cert:
+        text = "is the key of a certificate that is not given; it would serve http"
+        yield "error", "tls_key", text, "give tls_cert too"
+    if not http.tls_cert and not _is_loopback(http.host):
+        text = f"is {http.host}, without a certificate: tokens and messages can be read on their way"
+        yield "warning", "host", text, "give tls_cert, or listen on loopback behind a proxy that has one"
+
+
+def _allowed_hosts(http: Http) -> Iterator[Found]:
+    if "*" in (http.allow_hosts or ()):
+        text = "allows every name, and so a page that has its own name point here"
+        yield "warning", "allow_hosts", text, "name those under which people come"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _finding(

@@ -13,6 +13,7 @@ from postroom.content import encode
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
 from postroom.duration import Duration, Instant, instant, milliseconds
+from postroom.engine import QueueInfo
 from postroom.errors import (
     Conflict,
     InvalidInput,
@@ -47,7 +48,7 @@ from postroom.stats import QueueStats
 if TYPE_CHECKING:
     from postroom.room import Room
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: "As configured", where None already means something else.
 Unset = Literal["configured"]
@@ -60,7 +61,7 @@ class Queue:
 
     def __init__(self, room: Room, name: str) -> None:
         self.room = room
-        self.name = check_name(name)
+        self.name: str = check_name(name)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -198,6 +199,16 @@ class Queue:
 
     # --- look -------------------------------------------------------------------------------
 
+    def info(self) -> QueueInfo:
+        """What is stored of the queue. Raises NotFound: a name with a slip must not make a new one."""
+        if infos := self.room.engine.queues([self.name]):
+            return infos[0]
+        import difflib  # here and not above: only for who mistyped
+
+        close = difflib.get_close_matches(self.name, [info.name for info in self.room.queues()], n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise NotFound(f"there is no queue {self.name!r}{hint}")
+
     def stats(self) -> QueueStats:
         return self.room.engine.stats(self.name)
 
@@ -241,9 +252,22 @@ class Queue:
 
     # --- operate ----------------------------------------------------------------------------
 
+    def declare(self, policy: Policy) -> None:
+        """Promise this, as a whole, from now on and to everybody. Noted if it changes anything."""
+        if not isinstance(policy, Policy):
+            raise InvalidInput(f"policy: expected postroom.Policy(…), not {policy!r:.80}")
+        engine = self.room.engine
+        infos = engine.queues([self.name])
+        engine.declare(self.name, policy)
+        self.room.forget_policy(self.name)
+        before, after = infos[0].policy.to_text() if infos else {}, policy.to_text()
+        if changed := {name: value for name, value in after.items() if before.get(name) != value}:
+            audit.note(engine, "declare", self.name, policy=changed)
+
     def cancel(self, id: str) -> None:
         """Take a waiting message out. Raises NotFound or, if it does not wait, Conflict."""
         self._move(Move(id=id, action=Action.CANCEL))
+        audit.note(self.room.engine, "cancel", self.name, 1, id=id)
 
     def reschedule(self, id: str, *, delay: Duration | None = None, at: Instant | None = None) -> None:
         """Give a waiting message another due time."""
@@ -252,10 +276,13 @@ class Queue:
         due = None if at is None else instant(at, "at")
         span = 0 if delay is None else milliseconds(delay, "delay")
         self._move(Move(id=id, action=Action.RESCHEDULE, delay=span, due=due))
+        when = {"delay": span} if due is None else {"due": due}
+        audit.note(self.room.engine, "reschedule", self.name, 1, id=id, **when)
 
     def run_now(self, id: str) -> None:
         """Make a scheduled message ready."""
         self._move(Move(id=id, action=Action.RUN_NOW))
+        audit.note(self.room.engine, "run_now", self.name, 1, id=id)
 
     def release(self, id: str) -> None:
         """Take a message from whoever works on it and put it back to its place; does not count.
@@ -265,6 +292,7 @@ class Queue:
         receipt = self._held(id)
         (outcome,) = self.room.engine.settle(self.name, [Settlement(receipt, Verb.RELEASE)])
         self._check_held(id, outcome)
+        audit.note(self.room.engine, "release", self.name, 1, id=id)
 
     def extend(self, id: str, span: Duration | None = None) -> None:
         """Give whoever works on a message this long from now; without a span, its ack_timeout again.
@@ -275,6 +303,7 @@ class Queue:
         allowed = None if span is None else milliseconds(span, "span")
         (outcome,) = self.room.engine.extend(self.name, [receipt], span=allowed)
         self._check_held(id, outcome)
+        audit.note(self.room.engine, "extend", self.name, 1, id=id, span=allowed)
 
     def _held(self, id: str) -> Receipt:
         entry = self.get(id)

@@ -17,7 +17,7 @@ import msgspec
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
-from postroom.errors import Closed, ConfigError, InvalidInput, MissingExtra, PostroomError
+from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError
 from postroom.history import Lifecycle
 from postroom.model import (
     Accepted,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from postroom.config import Config
+    from postroom.staff import WorkerInfo
     from postroom.telemetry import Sla
 
 #: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
@@ -179,9 +180,9 @@ class Room:
     def __init__(self, engine: Engine, config: Config, *, declare: bool = True) -> None:
         self.engine = engine
         self.config = config
-        self.consumer = f"{os.uname().nodename}:{os.getpid()}"
+        self.consumer: str = f"{os.uname().nodename}:{os.getpid()}"
         self.hooks: list[Hook] = []
-        self.suspect = SuspectSlot(self._ring)
+        self.suspect: SuspectSlot = SuspectSlot(self._ring)
         #: When a queue was last warned about (monotonic seconds).
         self.warned: dict[str, float] = {}
         self._shutdown = False
@@ -204,10 +205,7 @@ class Room:
         """
         queue = Queue(self, name)
         if policy is not None:
-            if not isinstance(policy, Policy):
-                raise InvalidInput(f"policy: expected postroom.Policy(…), not {policy!r:.80}")
-            self.engine.declare(name, policy)
-            self.forget_policy(name)
+            queue.declare(policy)
         return queue
 
     def queues(self) -> list[QueueInfo]:
@@ -375,6 +373,15 @@ class Room:
 
     # --- the whole room ---------------------------------------------------------------------
 
+    def health(self) -> Health:
+        """Whether the store answers one small question, and how soon."""
+        began, error = time.perf_counter(), ""
+        try:
+            self.engine.records.get("health", "health")
+        except PostroomError as raised:
+            error = str(raised)
+        return Health(not error, (time.perf_counter() - began) * 1_000, error)
+
     def stats(self) -> RoomStats:
         """Every queue, whether the room is shut down, whether the engine answers, and what a spool says."""
         began, error, queues, memory = time.perf_counter(), "", list[QueueStats](), None
@@ -398,6 +405,12 @@ class Room:
         from postroom.telemetry import read_sla
 
         return read_sla(self.engine, milliseconds(over, "over"))
+
+    def workers(self) -> list[WorkerInfo]:
+        """Who works in this room, in whatever process, and who was lost within the last minutes."""
+        from postroom.staff import read_workers
+
+        return read_workers(self.engine)
 
     def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
         """Follow what happens in these queues, or in all."""

@@ -35,7 +35,7 @@ class Rotation:
             raise InvalidInput(f"queues: expected a list of names, not the text {queues!r:.80}")
         if not queues:
             raise InvalidInput("queues: name at least one")
-        self.queues = [check_name(queue) for queue in dict.fromkeys(queues)]
+        self.queues: list[str] = [check_name(queue) for queue in dict.fromkeys(queues)]
         self._order = order
         self._urgency = urgency
         self._weights = {queue: (weights or {}).get(queue, 1) for queue in self.queues}
@@ -61,13 +61,13 @@ class Rotation:
             )
         return list(self.queues)
 
-    def gave(self, queue: str) -> None:
-        """This queue gave something: the next turn is another's."""
+    def gave(self, queue: str, count: int = 1) -> None:
+        """This queue gave something: the next turn is another's. By shares, `count` says how much."""
         if self._order in ("round_robin", "priority"):  # by priority: among equals
             self.queues.remove(queue)
             self.queues.append(queue)
         elif self._order == "weighted":
             # Everybody earns its weight, whoever gave pays the sum: shares come out exact.
             for name, weight in self._weights.items():
-                self._credit[name] += weight
-            self._credit[queue] -= sum(self._weights.values())
+                self._credit[name] += count * weight
+            self._credit[queue] -= count * sum(self._weights.values())

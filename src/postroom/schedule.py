@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from postroom import audit
 from postroom.duration import Duration, milliseconds
 from postroom.errors import Conflict, EngineUnavailable, NotFound, PostroomError
 from postroom.ids import new_id
@@ -22,7 +23,7 @@ from postroom.model import Put
 from postroom.room import Room
 from postroom.timetable import Schedule
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KIND = "schedule"
 #: A slot that was not put for this long is missed (ms): longer than it takes another keeper to take over.
@@ -30,7 +31,7 @@ ON_TIME = 60_000
 #: How many of the latest missed slots the policy `all` puts.
 MOST_MISSED = 100
 #: How long the id of a slot is recognised after its message is gone.
-_REMEMBER: Duration = "24h"
+REMEMBER: Duration = "24h"
 #: A note from further ahead than this (ms) comes from a clock that was wrong.
 _FUTURE = 24 * 3_600_000
 #: How often a change is tried while others change the same record.
@@ -59,12 +60,23 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 _decode = msgspec.json.Decoder(Standing).decode
 
+#: Puts the message of a slot, under this id.
+Putting = Callable[[Schedule, str, int], Put]
+
 
 class Schedules:
-    """All schedules of a room: those of its configuration to run, all that anybody ran to look at."""
+    """All schedules of a room: those of its configuration to run, all that anybody ran to look at.
 
-    def __init__(self, room: Room) -> None:
+    A door may have schedules of its own, and its own way to put the message of a slot: then any number of
+    its processes may run them at once, without a leader, and make one message a slot.
+    """
+
+    def __init__(
+        self, room: Room, schedules: Mapping[str, Schedule] | None = None, put: Putting | None = None
+    ) -> None:
         self._room = room
+        self._configured = room.config.schedules if schedules is None else schedules
+        self._put = put or self._put_here
         self._records = room.engine.records
         #: When to look at each next, by the engine's clock.
         self._due: dict[str, int] = {}
@@ -72,12 +84,11 @@ class Schedules:
     # --- run by the keeper ------------------------------------------------------------------
 
     def tick(self) -> int:
-        """Put what is due; returns the span after which to look again (ms). For the leading keeper."""
-        configured = self._room.config.schedules
-        if not configured:
+        """Put what is due; returns the span after which to look again (ms)."""
+        if not self._configured:
             return _LOOK
         now = self._room.engine.now()
-        for name, schedule in configured.items():
+        for name, schedule in self._configured.items():
             if self._due.get(name, now) <= now:
                 self._due[name] = self._attended(schedule, now)
         return max(0, min(self._due.values()) - now)
@@ -133,7 +144,7 @@ class Schedules:
         if self._records.put(KIND, standing.schedule.name, value, expect=version) is None:
             self._due.pop(standing.schedule.name, None)
 
-    def _put(self, schedule: Schedule, id: str, slot: int) -> Put:
+    def _put_here(self, schedule: Schedule, id: str, slot: int) -> Put:
         end = _end(schedule, slot)
         put = self._room.queue(schedule.queue).put(
             schedule.body,
@@ -143,7 +154,7 @@ class Schedules:
             headers={**schedule.headers, "schedule": schedule.name, "slot": str(slot)},
             at=slot / 1_000,
             expires=None if end is None else datetime.fromtimestamp(end / 1_000, UTC),
-            remember=_REMEMBER,
+            remember=REMEMBER,
         )
         extra = {"event": "schedule.put", "schedule": schedule.name, "queue": schedule.queue}
         log.info("schedule put", extra={**extra, "message_id": put.id, "is_new": put.created})
@@ -154,7 +165,7 @@ class Schedules:
     def standings(self) -> list[Standing]:
         """All schedules that this room's configuration or anybody's keeper knows, by name."""
         now = self._room.engine.now()
-        known = {name: Standing(schedule=each, done_until=now) for name, each in self._configured().items()}
+        known = {name: Standing(schedule=each, done_until=now) for name, each in self._configured.items()}
         for record in self._records.list(KIND, limit=MAX_BATCH):
             known[record.key] = _decode(record.value)
         return [known[name] for name in sorted(known)]
@@ -162,19 +173,29 @@ class Schedules:
     def pause(self, name: str, reason: str = "") -> Standing:
         """Put no more slots of it, in any process, until `resume`; slots meanwhile are passed over."""
         reason = cut_text(reason, "reason")
-        return self._change(name, lambda standing, now: {"paused": True, "reason": reason})
+        standing = self._change(name, lambda standing, now: {"paused": True, "reason": reason})
+        self._audit("pause_schedule", standing, reason=reason)
+        return standing
 
     def resume(self, name: str) -> Standing:
         """Go on with the next slot."""
-        return self._change(name, lambda standing, now: {"paused": False, "reason": "", "done_until": now})
+        step = {"paused": False, "reason": ""}
+        standing = self._change(name, lambda standing, now: {**step, "done_until": now})
+        self._audit("resume_schedule", standing)
+        return standing
 
     def run_now(self, name: str) -> Put:
         """Put one message of it at once, paused or not; its slots stay as they are."""
         standing = self._known(name)
         now = self._room.engine.now()
         put = self._put(standing.schedule, new_id(), now)
+        self._audit("run_schedule", standing, id=put.id)
         self._change(name, lambda standing, now: {"last_id": put.id})
         return put
+
+    def _audit(self, event: str, standing: Standing, **info: Any) -> None:
+        schedule = standing.schedule
+        audit.note(self._room.engine, event, schedule.queue, 1, schedule=schedule.name, **info)
 
     def _change(self, name: str, change: Callable[[Standing, int], Mapping[str, Any]]) -> Standing:
         for _ in range(_TRIES):
@@ -188,16 +209,13 @@ class Schedules:
     def _known(self, name: str) -> Standing:
         if found := self._find(name):
             return found[0]
-        if schedule := self._configured().get(check_name(name, "schedule")):
+        if schedule := self._configured.get(check_name(name, "schedule")):
             return Standing(schedule=schedule, done_until=self._room.engine.now())
         raise NotFound(f"schedule {name!r}: neither the configuration nor any keeper knows it")
 
     def _find(self, name: str) -> tuple[Standing, int] | None:
         record = self._records.get(KIND, name)
         return (_decode(record.value), record.version) if record else None
-
-    def _configured(self) -> Mapping[str, Schedule]:
-        return self._room.config.schedules
 
 
 def _chosen(schedule: Schedule, slots: list[int], now: int) -> list[int]:

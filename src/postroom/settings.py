@@ -7,6 +7,7 @@ setting is at once a setting of the file and of the environment, with the policy
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from postroom.duration import format_duration, milliseconds
 from postroom.errors import InvalidInput
 from postroom.limits import MAX_BATCH, check_name
-from postroom.policy import SETTINGS, Policy
+from postroom.policy import SETTINGS, Policy, Rate
 from postroom.rotation import ORDERS
 
 #: TOML has no null: this turns off what can be turned off.
@@ -60,6 +61,8 @@ class Level(NamedTuple):
 
 def from_variable(name: str, text: str) -> Any:
     """The text of an environment variable as the setting's type; what does not fit stays text."""
+    if name in _NAMES:
+        return [part.strip() for part in text.split(",")]
     return int(text) if name in _WHOLE and re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
 
 
@@ -158,6 +161,58 @@ def _size(name: str, value: Any) -> str:
     return f"{size // _BYTES[unit]}{unit}B"
 
 
+# ---- Settings of the server -----------------------------------------------------------------------
+
+
+def _host(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:%-]+", value, re.ASCII):
+        raise InvalidInput(f'{name}: expected an address such as "127.0.0.1" or "0.0.0.0", not {value!r}')
+    return value
+
+
+def _port(name: str, value: Any) -> int | None:
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65_535
+    ):
+        raise InvalidInput(f"{name}: {value!r} is not a port, a whole number from 0 to 65535")
+    return value
+
+
+def _file(name: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidInput(f"{name}: expected the name of a file, not {value!r}")
+    return value
+
+
+def _names(name: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise InvalidInput(f'{name}: expected texts such as ["one", "two"], not {value!r}')
+    return list(value)
+
+
+def _patterns(name: str, value: Any) -> list[str] | None:
+    patterns = _names(name, [value] if isinstance(value, str) else value)
+    for pattern in patterns or ():
+        try:
+            with warnings.catch_warnings(action="ignore"):  # it still means what it means today
+                re.compile(pattern)
+        except (re.error, RecursionError) as error:
+            raise InvalidInput(f"{name}: {pattern!r:.80} is not a regular expression: {error}") from None
+    return patterns
+
+
+def _pace(name: str, value: Any) -> str | None:
+    return None if value is None else str(Rate.parse(value, name))
+
+
+def _auth(name: str, value: Any) -> str:
+    if value not in ("auto", "required"):
+        raise InvalidInput(f'{name}: {value!r} is neither "auto" nor "required"')
+    return str(value)
+
+
 # ---- Settings of a worker -------------------------------------------------------------------------
 
 
@@ -220,10 +275,22 @@ ROOM: dict[str, Reader] = {
     "idempotency_ttl": _span,
     "telemetry": _flag,
     "tracing": _flag,
+    "http_host": _host,
+    "http_port": _port,
+    "http_tls_cert": _file,
+    "http_tls_key": _file,
+    "http_auth": _auth,
+    "http_read_only": _flag,
+    "http_allow_hosts": _names,
+    "http_rate": _pace,
+    "http_redact": _names,
+    "http_redact_patterns": _patterns,
 }
 
 #: Tables of the file whose settings begin with the table's name everywhere else.
-TABLES = ("idempotency",)
+TABLES = ("idempotency", "http")
+#: Several names: in a variable they stand between commas. A pattern may hold a comma: there it is one.
+_NAMES = {"http_allow_hosts", "http_redact"}
 
 _POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Policy.__init__).items()}
@@ -231,12 +298,15 @@ _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Polic
 _WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES[name]} | {
     "sweep_batch",
     "spool_capacity",
+    "http_port",
 }
 
 #: What "off" stands for where it can be said: no limit, or no time at all.
 TURNED_OFF: dict[str, int | None] = {
     "app": None,
     "spool": None,
+    **dict.fromkeys(("http_port", "http_tls_cert", "http_tls_key", "http_rate")),
+    **dict.fromkeys(("http_allow_hosts", "http_redact", "http_redact_patterns")),
     **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
     **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
 }
@@ -283,5 +353,15 @@ DEFAULTS: dict[str, Any] = {
     "idempotency_ttl": "1d",
     "telemetry": False,
     "tracing": False,
+    "http_host": "127.0.0.1",
+    "http_port": None,
+    "http_tls_cert": None,
+    "http_tls_key": None,
+    "http_auth": "auto",
+    "http_read_only": False,
+    "http_allow_hosts": None,
+    "http_rate": "500/s",
+    "http_redact": None,
+    "http_redact_patterns": None,
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

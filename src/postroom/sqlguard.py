@@ -44,11 +44,11 @@ try:
     from sqlalchemy.engine import Connection
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.orm import Session
-except ImportError as error:
-    raise MissingExtra(f"pip install 'postroom[sql]' ({error})") from error
+except ImportError as _error:
+    raise MissingExtra(f"pip install 'postroom[sql]' ({_error})") from _error
 
 #: The table; `processing_log.to_metadata(Base.metadata)` makes it one of yours, for your migrations.
-processing_log = Table(
+processing_log: Table = Table(
     "processing_log",
     MetaData(),
     Column("task_name", String(MAX_NAME), nullable=False),

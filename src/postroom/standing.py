@@ -18,7 +18,7 @@ from postroom.logs import Record
 if TYPE_CHECKING:
     from postroom.room import Room
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The kind of the records that shared breakers are.
 KIND = "breaker"
@@ -67,10 +67,13 @@ class Here:
     def __init__(self) -> None:
         self._standing = Standing()
         self._lock = threading.Lock()
-        self.seen_at = time.monotonic()
+        self.seen_at: float = time.monotonic()
 
     def look(self) -> Standing:
         return self._standing
+
+    def doubt(self) -> None:
+        """Nobody else can have changed it."""
 
     def change(self, step: Step) -> tuple[Standing, Standing]:
         with self._lock:
@@ -95,7 +98,7 @@ class Shared:
         self._version = 0
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
-        self.seen_at = time.monotonic()
+        self.seen_at: float = time.monotonic()
 
     def look(self) -> Standing:
         if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
@@ -106,6 +109,10 @@ class Shared:
             finally:
                 self._lock.release()
         return self._standing
+
+    def doubt(self) -> None:
+        """It may stand otherwise: have the next look ask the store, however soon it is."""
+        self._looked_at = float("-inf")
 
     def change(self, step: Step) -> tuple[Standing, Standing]:
         with self._lock:

@@ -15,7 +15,7 @@ all of it.
 from __future__ import annotations
 
 from postroom.deadletters.arrival import keep
-from postroom.deadletters.bulk import Progress, Refusal, Result
+from postroom.deadletters.bulk import Cancelled, Place, Progress, Refusal, Result
 from postroom.deadletters.filter import Filter
 from postroom.deadletters.finding import Found
 from postroom.deadletters.groups import Groups, GroupView
@@ -25,7 +25,7 @@ from postroom.deadletters.transfer import Imported
 from postroom.deadletters.view import DeadLetters
 
 __all__ = [
-    "Bucket", "Call", "Classification", "DeadLetter", "DeadLetters", "Filter", "Found", "GroupView",
-    "Groups", "Imported", "Incident", "Progress", "Refusal", "Result", "Status", "call_of", "classify",
-    "keep",
+    "Bucket", "Call", "Cancelled", "Classification", "DeadLetter", "DeadLetters", "Filter", "Found",
+    "GroupView", "Groups", "Imported", "Incident", "Place", "Progress", "Refusal", "Result", "Status",
+    "call_of", "classify", "keep",
 ]  # fmt: skip

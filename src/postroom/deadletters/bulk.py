@@ -12,12 +12,12 @@ import msgspec
 
 from postroom import audit
 from postroom.deadletters.filter import Filter
-from postroom.deadletters.finding import Scan
+from postroom.deadletters.finding import Scan, Step
 from postroom.deadletters.groups import pages
 from postroom.deadletters.letter import DeadLetter
 from postroom.engine import Engine
 from postroom.errors import InvalidInput
-from postroom.model import Action, Move
+from postroom.model import Action, Entry, Move, State
 
 #: Letters of one step, ids of one selection, and how many ids and reasons a result keeps.
 BATCH = 200
@@ -82,13 +82,39 @@ class Result(msgspec.Struct, kw_only=True):
 OnProgress = Callable[[Progress], None]
 
 
+class Cancelled(Exception):
+    """Raised by whoever is asked whether to go on, and wants it to end; its text says why, for the audit."""
+
+
+class Place(msgspec.Struct, kw_only=True):
+    """Where work is just before a step: enough to go on there after a crash, and to count right.
+
+    `cursor` finds the step again, `letters` are those of the step with the replays that each had, and
+    `result` is what came of all steps before.
+    """
+
+    result: Result
+    cursor: str | None = None
+    queue: str = ""
+    letters: list[tuple[str, int]] = []
+    #: How many dead letters there were at the beginning.
+    total: int = 0
+
+
+OnStep = Callable[[Place], None]
+
+
 class Batch(NamedTuple):
-    """Letters of one queue, how many were looked at to find them, and ids that were asked for in vain."""
+    """Letters of one queue, how many were looked at to find them, and ids that were asked for in vain.
+
+    `cursor` is where it was found.
+    """
 
     queue: str
     letters: list[DeadLetter]
     scanned: int = 0
     missing: tuple[str, ...] = ()
+    cursor: str | None = None
 
 
 class Choice:
@@ -97,30 +123,55 @@ class Choice:
     A replay that fails again is a new dead letter: without that line it would be replayed for ever.
     """
 
-    def __init__(self, engine: Engine, queues: Sequence[str], chosen: Chosen) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        queues: Sequence[str],
+        chosen: Chosen,
+        until: int | None = None,
+        place: Place | None = None,
+    ) -> None:
         if not isinstance(chosen, Filter) and len(chosen) > MOST_SELECTED:
             raise InvalidInput(f"{len(chosen):,} ids are more than {MOST_SELECTED:,}; choose by a filter")
         self._engine = engine
         self._queues = queues
         self._chosen = chosen
+        self.place = place
+        #: Letters of the interrupted step with which it was done; nothing more is done with them.
+        self._finished = _recount(engine, place) if place else frozenset[str]()
         every = [group for queue in queues for group in pages(engine, queue)]
         #: How many there are, whether they match or not; at most so many are looked at.
-        self.total = sum(group.count for group in every)
-        self._horizon = max((group.last for group in every), default=0)
+        self.total: int = sum(group.count for group in every)
+        self._horizon = max((group.last for group in every), default=0) if until is None else until
 
     def batches(self) -> Iterator[Batch]:
+        """From the beginning, or from the place where it was interrupted."""
+        cursor = self.place.cursor if self.place else None
         if not isinstance(self._chosen, Filter):
-            for id in dict.fromkeys(self._chosen):
-                yield from self._selected(id)
+            yield from self._selected(list(dict.fromkeys(self._chosen)), cursor)
             return
-        for step in Scan(self._engine, self._queues, self._chosen).steps(page=BATCH):
+        for step in Scan(self._engine, self._queues, self._chosen).steps(cursor, page=BATCH):
             letters = [letter for letter in step.letters if letter.died_at <= self._horizon]
-            yield Batch(step.queue, letters, step.scanned)
+            yield Batch(step.queue, self._open(letters), step.scanned, cursor=cursor)
+            cursor = step.cursor
 
-    def _selected(self, id: str) -> Iterator[Batch]:
-        steps = Scan(self._engine, self._queues, Filter(task=id)).steps()
-        found = [Batch(step.queue, step.letters, step.scanned) for step in steps if step.letters]
-        yield from found or [Batch("", [], missing=(id,))]
+    def _selected(self, ids: list[str], cursor: str | None) -> Iterator[Batch]:
+        """Id by id; a cursor is the number of the id, and the queue: a task may have died in several."""
+        first, _, queue = (cursor or "0@").partition("@")
+        for number in range(int(first), len(ids)):
+            steps = [step for step in self._of(ids[number]) if step.letters and step.queue >= queue]
+            for step in steps:
+                at = f"{number}@{step.queue}"
+                yield Batch(step.queue, self._open(step.letters), step.scanned, cursor=at)
+            if not steps and not queue:  # with a queue, it was there before it was interrupted
+                yield Batch("", [], missing=(ids[number],), cursor=f"{number}@")
+            queue = ""
+
+    def _of(self, id: str) -> Iterator[Step]:
+        return Scan(self._engine, self._queues, Filter(task=id)).steps()
+
+    def _open(self, letters: list[DeadLetter]) -> list[DeadLetter]:
+        return [letter for letter in letters if letter.id not in self._finished]
 
     @property
     def described(self) -> dict[str, Any]:
@@ -142,27 +193,70 @@ class Work(Protocol):
 
 
 def run(
-    engine: Engine, name: str, choice: Choice, work: Work, dry_run: bool, on_progress: OnProgress | None
+    engine: Engine,
+    name: str,
+    choice: Choice,
+    work: Work,
+    dry_run: bool,
+    on_progress: OnProgress | None,
+    on_step: OnStep | None = None,
 ) -> Result:
     """Work through the choice, noted in the audit at both ends; a dry run only counts, and is not noted."""
-    result = Result(action=work.action, dry_run=dry_run, ids=[], refusals=[])
+    place = choice.place
+    result = place.result if place else Result(action=work.action, dry_run=dry_run, ids=[], refusals=[])
+    total = place.total if place else choice.total
     note = _silent if dry_run else audit.note
-    note(engine, work.action, name, 0, state="begun", filter=choice.described)
+    note(engine, work.action, name, 0, state="goes on" if place else "begun", filter=choice.described)
     state = "done"
     try:
         for batch in choice.batches():
+            if on_step:
+                on_step(_place(batch, result, total))
             _do(batch, work, result)
             if on_progress:
-                on_progress(Progress(result.scanned, result.done, choice.total))
+                on_progress(Progress(result.scanned, result.done, total))
             if result.stopped:
                 state = f"stopped: {result.stopped}"
                 break
+    except Cancelled as error:
+        state = str(error)
+        raise
     except BaseException as error:
         state = f"stopped: {type(error).__name__} {error}"
         raise
     finally:
         note(engine, work.action, name, result.done, state=state, filter=choice.described)
     return result
+
+
+def _recount(engine: Engine, place: Place) -> frozenset[str]:
+    """The letters of an interrupted step that were done, now counted; what somebody else did with them
+    meanwhile looks the same."""
+    finished = list[str]()
+    if place.letters:
+        found = engine.get(place.queue, [id for id, _ in place.letters])
+        for (id, replays), entry in zip(place.letters, found, strict=True):
+            if made := _made_of(id, replays, entry, place.result.action):
+                finished.append(id)
+                place.result.did(made)
+    place.result.matched += len(finished)
+    place.result.eligible += len(finished)
+    if place.result.action == Discard.action:
+        place.result.scanned += len(finished)  # they are not found again
+    return frozenset(finished)
+
+
+def _made_of(id: str, replays: int, entry: Entry | None, action: str) -> str:
+    """The id that stands for what was done with a letter; "": nothing was."""
+    there = entry is not None and entry.state is State.DEAD
+    if action == Discard.action:
+        return "" if there else id
+    return entry.replayed_as[replays] if entry and len(entry.replayed_as) > replays else ""
+
+
+def _place(batch: Batch, result: Result, total: int) -> Place:
+    letters = [(letter.id, len(letter.replayed_as)) for letter in batch.letters]
+    return Place(result=result, cursor=batch.cursor, queue=batch.queue, letters=letters, total=total)
 
 
 def _do(batch: Batch, work: Work, result: Result) -> None:

@@ -118,7 +118,7 @@ class DeadLetter:
     __slots__ = ("_call", "entry")
 
     def __init__(self, entry: Entry) -> None:
-        self.entry = entry
+        self.entry: Entry = entry
         self._call: Call | None = None
 
     @property

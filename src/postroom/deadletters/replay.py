@@ -23,6 +23,8 @@ from postroom.policy import Rate
 
 #: A put that somebody may repeat is remembered for a day.
 _DAY = 86_400_000
+#: The longest sleep between two questions whether to go on (seconds).
+_NAP = 0.5
 
 Edit = Callable[[DeadLetter], Any]
 
@@ -35,6 +37,7 @@ class Replay:
     again   also those that were replayed before
     rate    at most so many a second, minute or hour
     canary  one first; the others only if that one succeeded
+    check   called before each step; it ends the replay by raising
     """
 
     action = "replay"
@@ -48,12 +51,13 @@ class Replay:
         again: bool = False,
         rate: Rate | None = None,
         canary: Canary | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         self._engine = engine
         self._to = to
         self._edit = edit
         self._again = again
-        self._pace = Pace(rate)
+        self._pace = Pace(rate, check)
         self._canary = canary
 
     def __call__(self, batch: Batch, result: Result) -> None:
@@ -162,9 +166,10 @@ def _mark(letter: DeadLetter, replayed_as: str) -> Move:
 class Pace:
     """Portions of work, no faster than a rate allows."""
 
-    def __init__(self, rate: Rate | None) -> None:
+    def __init__(self, rate: Rate | None, check: Callable[[], object] | None) -> None:
         self._per_second = None if rate is None else rate.count * 1_000 / rate.per
         self._next = 0.0
+        self._check = check
 
     def portions(self, letters: list[DeadLetter]) -> Iterator[list[DeadLetter]]:
         """Some at a time: ten portions a second where a rate is given."""
@@ -172,12 +177,17 @@ class Pace:
         for first in range(0, len(letters), size):
             some = letters[first : first + size]
             self._wait(len(some))
+            if self._check:
+                self._check()
             yield some
 
     def _wait(self, count: int) -> None:
         if self._per_second is None:
             return
+        # A slow rate waits long: whoever may end it is asked meanwhile.
+        while (left := self._next - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP))
+            if self._check:
+                self._check()
         now = time.monotonic()
-        if self._next > now:
-            time.sleep(self._next - now)
         self._next = max(self._next, now) + count / self._per_second

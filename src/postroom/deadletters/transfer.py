@@ -83,6 +83,11 @@ def _body(body: bytes) -> tuple[str, bool]:
         return base64.b64encode(body).decode(), True
 
 
+def lines_of(batch: Batch) -> bytes:
+    """A line for each letter."""
+    return b"".join(line_of(letter) + b"\n" for letter in batch.letters)
+
+
 def export(
     batches: Iterable[Batch],
     write: Callable[[bytes], object],
@@ -91,8 +96,7 @@ def export(
     """Write a line for each letter, page by page; how many."""
     count = 0
     for batch in batches:
-        for letter in batch.letters:
-            write(line_of(letter) + b"\n")
+        write(lines_of(batch))
         count += len(batch.letters)
         if on_progress:
             on_progress(count)
@@ -104,10 +108,11 @@ def bring_in(
     put: Callable[[str, list[NewMessage]], Accepted],
     to: str | None,
     on_progress: Callable[[int], object] | None = None,
+    first: int = 1,
 ) -> Imported:
     """Make dead letters of these lines, a few hundred at a time; each call is kept or refused as a whole."""
     read = created = 0
-    for queue, letters in _portions(lines, to):
+    for queue, letters in _portions(lines, to, first):
         for call in calls(letters):
             created += sum(each.created for each in put(queue, call).puts)
         read += len(letters)
@@ -116,10 +121,10 @@ def bring_in(
     return Imported(read, created)
 
 
-def _portions(lines: Iterable[bytes], to: str | None) -> Iterator[tuple[str, list[NewMessage]]]:
+def _portions(lines: Iterable[bytes], to: str | None, first: int) -> Iterator[tuple[str, list[NewMessage]]]:
     """Letters in the order of their lines, those of one queue together."""
     queue, letters = "", list[NewMessage]()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first):
         if not line.strip():
             continue
         name, letter = _read(line, number)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from postroom import audit
 from postroom.deadletters import groups as grouping
 from postroom.deadletters import incidents, transfer
-from postroom.deadletters.bulk import Choice, Chosen, Discard, OnProgress, Result, run
+from postroom.deadletters.bulk import Choice, Chosen, Discard, OnProgress, OnStep, Place, Result, run
 from postroom.deadletters.canary import Canary
 from postroom.deadletters.filter import Filter
 from postroom.deadletters.finding import Found, Scan, find
@@ -139,14 +139,20 @@ class DeadLetters:
         again: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
+        until: int | None = None,
+        check: Callable[[], object] | None = None,
+        on_step: OnStep | None = None,
+        place: Place | None = None,
     ) -> Result:
         """Put letters again, chosen by a filter or by their ids; see `Replay` for the options.
 
-        Letters that die meanwhile are not meant. It ends early, saying why (`stopped`), when a queue is
-        full or the canary did not succeed; the same call again goes on where it ended.
+        Letters that die meanwhile are not meant, or those that died after the instant `until`. It ends
+        early, saying why (`stopped`), when a queue is full or the canary did not succeed; the same call
+        again goes on where it ended. Whoever keeps what `on_step` is told before each step can go on from
+        that `place` after a crash, and the result counts everything once.
         """
         engine = self.room.engine
-        choice = self._choice(chosen)
+        choice = self._choice(chosen, until, place)
         if to is not None:
             self._check_target(to)
         work = Replay(
@@ -156,8 +162,9 @@ class DeadLetters:
             again=again,
             rate=None if rate is None else Rate.parse(rate),
             canary=Canary(engine, canary_timeout) if canary else None,
+            check=check,
         )
-        return run(engine, self.name or "", choice, work, dry_run, on_progress)
+        return run(engine, self.name or "", choice, work, dry_run, on_progress, on_step)
 
     def _check_target(self, to: str) -> None:
         """A queue that exists or is configured: a name that is only mistyped would swallow everything."""
@@ -166,17 +173,27 @@ class DeadLetters:
         self.room.policy(to)
 
     def discard(
-        self, chosen: Chosen, *, dry_run: bool = False, on_progress: OnProgress | None = None
+        self,
+        chosen: Chosen,
+        *,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        until: int | None = None,
+        on_step: OnStep | None = None,
+        place: Place | None = None,
     ) -> Result:
-        """Let go of letters, chosen by a filter or by their ids."""
-        engine = self.room.engine
-        return run(engine, self.name or "", self._choice(chosen), Discard(engine), dry_run, on_progress)
+        """Let go of letters, chosen by a filter or by their ids; with `until`, of no later ones.
 
-    def _choice(self, chosen: Chosen) -> Choice:
+        For `on_step` and `place` see `replay`.
+        """
+        engine, choice = self.room.engine, self._choice(chosen, until, place)
+        return run(engine, self.name or "", choice, Discard(engine), dry_run, on_progress, on_step)
+
+    def _choice(self, chosen: Chosen, until: int | None = None, place: Place | None = None) -> Choice:
         if isinstance(chosen, str) or not isinstance(chosen, Filter | Sequence):
             raise InvalidInput("choose by a Filter, or by a list of ids")
         exact = self._exact(chosen) if isinstance(chosen, Filter) else chosen
-        return Choice(self.room.engine, self.queues, exact)
+        return Choice(self.room.engine, self.queues, exact, until, place)
 
     # --- files ------------------------------------------------------------------------------
 
@@ -189,6 +206,10 @@ class DeadLetters:
         """Write a line of JSON for each letter that matches, such as with `file.write`; how many."""
         return transfer.export(self._choice(filter).batches(), write, on_progress)
 
+    def pages(self, filter: Filter = _EVERYTHING) -> Iterator[bytes]:
+        """The same page by page, for whoever asks for the next one when the last one is gone."""
+        return map(transfer.lines_of, self._choice(filter).batches())
+
     def bring_in(
         self,
         lines: Iterable[bytes],
@@ -196,12 +217,13 @@ class DeadLetters:
         to: str | None = None,
         dry_run: bool = False,
         on_progress: Callable[[int], object] | None = None,
+        first: int = 1,
     ) -> Imported:
         """Make dead letters of exported lines, in their own queues or in one; those that are here stay.
 
         Their groups are the same; their times are new, and the history of their attempts stays in the
         file. Raises InvalidInput for a line that is no letter; those before it may be here by then. A
-        dry run only reads.
+        dry run only reads. `first` is the number of the first line, for who brings a file in portions.
         """
 
         def put(queue: str, messages: list[NewMessage]) -> Accepted:
@@ -210,7 +232,7 @@ class DeadLetters:
             self.room.policy(queue)
             return self.room.engine.put(queue, messages)
 
-        imported = transfer.bring_in(lines, put, to, on_progress)
+        imported = transfer.bring_in(lines, put, to, on_progress, first)
         if not dry_run:
             audit.note(self.room.engine, "import", to or "", imported.created, read=imported.read)
         return imported

@@ -12,7 +12,7 @@ what the engine counts itself, to Prometheus; `tracing` links the span of a put 
 from __future__ import annotations
 
 from postroom.telemetry.observed import Observed
-from postroom.telemetry.sla import Sla, read_sla
+from postroom.telemetry.sla import Sla, Wait, read_sla, read_waits
 from postroom.telemetry.timers import timer
 
-__all__ = ["Observed", "Sla", "read_sla", "timer"]
+__all__ = ["Observed", "Sla", "Wait", "read_sla", "read_waits", "timer"]

@@ -21,6 +21,7 @@ from postroom.engine import Engine, QueueInfo
 from postroom.errors import ConfigError, MissingExtra, PostroomError
 from postroom.limits import MAX_BATCH
 from postroom.model import State
+from postroom.staff import read_workers
 from postroom.stats import QueueStats
 from postroom.telemetry import samples
 from postroom.telemetry.timers import HasEngine
@@ -34,10 +35,10 @@ try:
         Metric,
     )
     from prometheus_client.registry import Collector
-except ImportError as error:
-    raise MissingExtra("metrics need: pip install 'postroom[metrics]'") from error
+except ImportError as _error:
+    raise MissingExtra("metrics need: pip install 'postroom[metrics]'") from _error
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The p95 that is told is that of about the last so many milliseconds.
 P95_OVER = 300_000
@@ -145,6 +146,9 @@ class RoomCollector(Collector):
         yield _gauge("keeper_up", "Whether a keeper leads.", (), [((), int(lead is not None))])
         swept = [((), (lead.expires - self._keeper_ttl) / 1_000)] if lead and lead.expires else []
         yield _gauge("keeper_last_sweep_timestamp_seconds", "When the keeper last looked.", (), swept)
+        lost = [worker.lost for worker in read_workers(self._engine)]
+        by_state = [(("live",), lost.count(False)), (("lost",), lost.count(True))]
+        yield _gauge("workers", "Workers that are there, and those that went silent.", ("state",), by_state)
         yield _breakers(_plain(records.list("breaker", limit=MAX_BATCH)))
         yield from _schedules(_plain(records.list("schedule", limit=MAX_BATCH)))
 
@@ -245,7 +249,7 @@ class MetricsServer:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise ConfigError(f"metrics: cannot listen at {host}:{port}: {error.strerror}") from error
-        self.port = int(self._server.server_port)
+        self.port: int = int(self._server.server_port)
         log.info("metrics are served", extra={"event": "metrics.served", "host": host, "port": self.port})
 
     def close(self) -> None:

@@ -24,8 +24,8 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
-        self.count = 0
-        self.sum = 0.0
+        self.count: int = 0
+        self.sum: float = 0.0
 
     def add(self, seconds: float, weight: int = 1) -> None:
         # Looking up an index and counting in a dict is all that the way of a message pays.

@@ -40,6 +40,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.records import Records
 from postroom.stats import Memory, QueueStats
 from postroom.telemetry.samples import Recorder, Spans
 from postroom.waiter import Waiter
@@ -47,7 +48,8 @@ from postroom.waiter import Waiter
 #: Deliveries that are timed at once; beyond that the oldest are no longer timed.
 _MOST = 100_000
 #: So many of one claim are timed; of a larger one every second, third or n-th, which then counts for n.
-_EACH = 8
+#: Fewer while claims follow each other so closely (seconds): there are enough of them then.
+_EACH, _EACH_OF_MANY, _CLOSE = 8, 2, 0.005
 
 _started_id = itemgetter(1)
 _settled_id = attrgetter("receipt.id")
@@ -76,11 +78,13 @@ class Observed(Engine):
     def __init__(self, engine: Engine, *, traced: bool = False) -> None:
         self.engine = engine
         self.capabilities = engine.capabilities
-        self.records = engine.records
-        self.recorder = Recorder(engine)
+        self.records: Records = engine.records
+        self.recorder: Recorder = Recorder(engine)
         self._traced = traced
         #: The deliveries that are timed, by the id of their message.
         self._open: dict[str, _Open] = {}
+        #: When something was last claimed.
+        self._claimed_at = 0.0
         _observed.add(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -147,7 +151,9 @@ class Observed(Engine):
 
     def _note_claimed(self, queue: str, deliveries: list[Leased], lease: int | None) -> None:
         now = time.perf_counter()
-        step = -(-len(deliveries) // _EACH)
+        each = _EACH if now - self._claimed_at > _CLOSE else _EACH_OF_MANY
+        self._claimed_at = now
+        step = -(-len(deliveries) // each)
         waits: Spans = []
         for place in range(0, len(deliveries), step):
             leased, weight = deliveries[place], min(step, len(deliveries) - place)
@@ -162,12 +168,9 @@ class Observed(Engine):
             self._open.pop(next(iter(self._open)), None)
 
     def _note_started(self, queue: str, starts: Sequence[Receipt], outcomes: list[Outcome]) -> None:
-        now, timed = time.perf_counter(), self._open
-        if timed.keys().isdisjoint(map(_started_id, starts)):
-            return  # at the speed of C: of a fast drain hardly anything is timed
-        waits: Spans = []
-        for place in [place for place, receipt in enumerate(starts) if receipt.id in timed]:
-            open = timed.get(starts[place].id)
+        now, timed, ids, waits = time.perf_counter(), self._open, list(map(_started_id, starts)), Spans()
+        for id in timed.keys() & ids:
+            open, place = timed.get(id), ids.index(id)
             if open and open.token == starts[place].token and outcomes[place] is Outcome.OK:
                 open.began = now
                 if open.wait is not None:
@@ -178,16 +181,12 @@ class Observed(Engine):
     def _note_settled(
         self, queue: str, settlements: Sequence[Settlement], outcomes: list[Outcome], ended: float
     ) -> None:
-        timed = self._open
-        if timed.keys().isdisjoint(map(_settled_id, settlements)):
-            return
-        spans: Spans = []
-        for place in [place for place, each in enumerate(settlements) if each.receipt.id in timed]:
-            settlement = settlements[place]
-            open = timed.get(settlement.receipt.id)
+        timed, ids, spans = self._open, list(map(_settled_id, settlements)), Spans()
+        for id in timed.keys() & ids:  # at the speed of C: of a fast drain hardly anything is timed
+            settlement, open = settlements[place := ids.index(id)], timed.get(id)
             if open is None or open.token != settlement.receipt.token:
                 continue
-            timed.pop(settlement.receipt.id, None)
+            timed.pop(id, None)
             done = outcomes[place] is Outcome.OK and settlement.verb is not Verb.RELEASE
             if done and open.began is not None:
                 spans.append((ended - open.began, open.weight))

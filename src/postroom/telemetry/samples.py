@@ -21,7 +21,7 @@ from postroom.ids import new_token
 from postroom.limits import MAX_BATCH
 from postroom.telemetry.histogram import Histogram, merged
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KIND = "sample"
 #: Seconds between two additions of a process.

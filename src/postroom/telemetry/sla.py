@@ -6,7 +6,7 @@ import msgspec
 
 from postroom.engine import Engine
 from postroom.telemetry import samples
-from postroom.telemetry.histogram import Histogram
+from postroom.telemetry.histogram import Histogram, merged
 
 
 class Sla(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +45,31 @@ def _sla(queue: str, target: int | None, sample: samples.Sample | None, span: in
         count=waits.count,
         within=waits.share_within(target / 1_000) if target and waits.count else None,
     )
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """How long first attempts waited in one minute (ms)."""
+
+    at: int
+    count: int
+    p50: int | None
+    p95: int | None
+
+
+def read_waits(engine: Engine, queue: str | None = None) -> list[Wait]:
+    """The last hour by the minute, of one queue or of all together; minutes without any are left out."""
+    kept = samples.read(engine, "wait:")
+    minutes: dict[int, list[Histogram]] = {}
+    for name, sample in kept.items():
+        if queue in (None, name):
+            for minute, plain in sample.minutes.items():
+                minutes.setdefault(int(minute), []).append(Histogram.from_plain(plain))
+    return [_wait(minute, merged(found)) for minute, found in sorted(minutes.items())]
+
+
+def _wait(minute: int, waits: Histogram) -> Wait:
+    p50, p95 = _ms(waits.percentile(50)), _ms(waits.percentile(95))
+    return Wait(at=minute * samples.MINUTE, count=waits.count, p50=p50, p95=p95)
 
 
 def _ms(seconds: float | None) -> int | None:

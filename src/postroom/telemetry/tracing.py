@@ -18,8 +18,8 @@ from postroom.model import NewMessage
 try:
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError as error:
-    raise MissingExtra("tracing needs: pip install 'postroom[traces]'") from error
+except ImportError as _error:
+    raise MissingExtra("tracing needs: pip install 'postroom[traces]'") from _error
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Tracer

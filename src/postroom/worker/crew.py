@@ -18,7 +18,7 @@ from postroom.model import Failure, Settlement, Verb
 from postroom.worker.handlers import Handlers
 from postroom.worker.pace import Pace
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 Around = Callable[[Delivery], AbstractContextManager[Any]]
 
@@ -34,7 +34,7 @@ class Crew:
         on_error: Callable[[Delivery, BaseException], None],
         on_finished: Callable[[], None],
     ) -> None:
-        self.pace = Pace()
+        self.pace: Pace = Pace()
         #: (delivery, how to settle it); None: the handler settled it itself.
         self.finished: deque[tuple[Delivery, Settlement | None]] = deque()
         self._handlers = handlers

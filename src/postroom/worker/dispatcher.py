@@ -25,7 +25,7 @@ from postroom.rotation import Rotation
 from postroom.worker.crew import Crew
 from postroom.worker.listener import Listener
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Work that no hand could begin for this long is handed back (seconds).
 _STALL = 1.0

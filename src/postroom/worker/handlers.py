@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.errors import InvalidInput
 from postroom.limits import check_name
@@ -28,6 +29,7 @@ class Handlers:
         """`guard` is what every handler is wrapped into."""
         self._guard = guard
         self._table: dict[tuple[str | None, str | None], Handler] = {}
+        self._breakers: dict[str, Breaker | Callable[[], Breaker]] = {}
         if by_queue is not None and not isinstance(by_queue, Mapping):
             raise InvalidInput(f"handlers: expected a function for each queue name, not {by_queue!r:.80}")
         for queue, handler in (by_queue or {}).items():
@@ -58,6 +60,19 @@ class Handlers:
         if (queue, kind) in self._table:
             raise InvalidInput(f"there is a handler for queue={queue!r} kind={kind!r} already")
         self._table[queue, kind] = self._guard(handler)
+
+    def tie(self, queue: str, breaker: Breaker | Callable[[], Breaker]) -> None:
+        """Have every worker with these handlers take nothing from this queue while the breaker is open.
+
+        A function gives the breaker when a worker is made: one that is shared needs a room, which a
+        module with handlers had better not open while it is imported.
+        """
+        self._breakers[check_name(queue, "queue name")] = breaker
+
+    def breakers(self, queues: Collection[str]) -> dict[str, Breaker]:
+        """What these queues are tied to."""
+        tied = {queue: breaker for queue, breaker in self._breakers.items() if queue in queues}
+        return {q: breaker if isinstance(breaker, Breaker) else breaker() for q, breaker in tied.items()}
 
     def guarded(self, guard: Callable[[Handler], Handler]) -> Handlers:
         """The handlers that are registered now, each wrapped into this guard."""

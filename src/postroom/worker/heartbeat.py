@@ -16,7 +16,7 @@ from postroom.errors import Closed
 from postroom.limits import MAX_BATCH
 from postroom.model import Outcome
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How often it looks whether a beat is due (seconds): a lease may be shorter than the last one was.
 _LOOK = 0.2

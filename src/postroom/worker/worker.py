@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from postroom.breaker import Breaker
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
@@ -21,6 +23,7 @@ from postroom.limits import MAX_BATCH, check_between
 from postroom.role import Role, Share
 from postroom.room import Room
 from postroom.rotation import Order, Rotation
+from postroom.staff import Attendance, WorkerInfo, this_process
 from postroom.worker.crew import Around, Crew
 from postroom.worker.dispatcher import Dispatcher
 from postroom.worker.handlers import Handler, Handlers
@@ -29,7 +32,7 @@ from postroom.worker.heartbeat import Heartbeat
 if TYPE_CHECKING:
     from postroom.telemetry.exporter import MetricsServer
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Pauses between tries while the engine cannot be reached (seconds).
 _RETRY_FIRST, _RETRY_LAST = 0.05, 5.0
@@ -51,6 +54,7 @@ class Worker:
     stop_timeout  how long a stop waits for running handlers
     keeper        whether to be a candidate for the room's keeper too
     metrics_port  serve `/metrics` for Prometheus there (0: any free port, see `metrics`), on `metrics_host`
+    name, role    what `room.workers()` calls it
 
     `last_exceptions` keeps the newest 100 errors of handlers, for tests and for people.
     """
@@ -73,6 +77,7 @@ class Worker:
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
         name: str = "",
+        role: str = "",
     ) -> None:
         check_between("concurrency", concurrency, 1, MAX_BATCH)
         if prefetch is not None:
@@ -80,7 +85,8 @@ class Worker:
         if not isinstance(room, Room):
             raise InvalidInput(f"room: expected what postroom.open gives, not {room!r:.80}")
         self.room = room
-        self.name = name or f"{room.consumer}/worker"
+        self.name: str = name or f"{room.consumer}/{role or 'worker'}"
+        self.role: str = role
         self.last_exceptions: deque[dict[str, str]] = deque(maxlen=100)
         registered = handlers if isinstance(handlers, Handlers) else Handlers(handlers)
         self._handlers = registered.guarded(self._guard)
@@ -88,7 +94,7 @@ class Worker:
         self._order: Order = order
         self._weights = weights
         self._around = around
-        self._breakers = dict(breakers or {})
+        self._breakers = {**registered.breakers(queues or registered.queues), **(breakers or {})}
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._shares = dict(shares or {})
@@ -124,7 +130,7 @@ class Worker:
             shares=role.shares,
             order=role.order,
             weights=role.weights,
-            **{"stop_timeout": role.stop_timeout / 1_000, "name": f"{room.consumer}/{role.name}", **options},
+            **{"stop_timeout": role.stop_timeout / 1_000, "role": role.name, **options},
         )
 
     def handle(self, queue: str | None = None, kind: str | None = None) -> Callable[[Handler], Handler]:
@@ -208,6 +214,7 @@ class Worker:
         with contextlib.ExitStack() as ending:
             ending.callback(dispatcher.close)
             self._serve_metrics(ending)
+            self._attend(dispatcher, rotation.queues, ending)
             if self._with_keeper:
                 keeper = Keeper(self.room)
                 keeper.start()
@@ -231,6 +238,21 @@ class Worker:
             from postroom.telemetry.exporter import MetricsServer
 
             self.metrics = ending.enter_context(MetricsServer(self.room, *self._metrics_at))
+
+    def _attend(self, dispatcher: Dispatcher, queues: Sequence[str], ending: contextlib.ExitStack) -> None:
+        """Show the room that somebody works here, until the end."""
+        seen = msgspec.structs.replace(
+            this_process(self.name), role=self.role, queues=tuple(queues), concurrency=self._concurrency
+        )
+
+        def look() -> WorkerInfo:
+            held = dispatcher.holding()
+            busy = sum(delivery.under_way for delivery in held)
+            return msgspec.structs.replace(seen, busy=busy, ids=tuple(delivery.id for delivery in held))
+
+        attendance = Attendance(self.room.engine, look)
+        attendance.start()
+        ending.callback(attendance.stop)
 
     def _work_with(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
         patience = self._stop_timeout

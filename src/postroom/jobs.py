@@ -1,0 +1,308 @@
+"""Work on many dead letters that outlives whoever asked for it: a record says what to do and how far it is.
+
+Any process with a `Runner` does it; one at a time does one job, by a lock with a time to live. When that one
+dies or the store is away for a while, another (or the same) goes on where it was: before each step the record
+says which letters are in hand, so that nothing is done or counted twice. Letters that died after the job was
+made are not meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from postroom import audit
+from postroom.deadletters import Cancelled, DeadLetters, Filter, Place, Result
+from postroom.errors import Closed, Conflict, EngineUnavailable, InvalidInput, NotFound, PostroomError
+from postroom.ids import new_id
+from postroom.keeper import Lead
+from postroom.limits import MAX_BATCH, check_limit
+from postroom.room import Room
+
+log = logging.getLogger(__name__)
+
+KIND = "job"
+#: A job is forgotten after this long (ms).
+_KEPT = 30 * 86_400_000
+#: Whoever does a job and is silent for this long is taken for dead (ms).
+_TTL = 15_000
+#: How often it is looked for jobs, and a slow step tells how far it is and whether it is cancelled (seconds).
+_LOOK, _CHECK = 1.0, 0.5
+#: How often a change is tried while others change the same record.
+_TRIES = 20
+
+
+class JobState(enum.StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+_OPEN = frozenset({JobState.WAITING, JobState.RUNNING})
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work: what is meant, who asked for it, how far it is and what came of it.
+
+    `done` and `scanned` are at most one step (200 letters) behind, and right in the end, whatever happened
+    on the way. `until` is when it was made: letters that died later are not meant.
+    """
+
+    id: str
+    action: Literal["replay", "discard"]
+    name: str | None
+    until: int
+    by: str
+    filter: dict[str, Any] | None = None
+    ids: list[str] | None = None
+    options: dict[str, Any] = {}
+    state: JobState = JobState.WAITING
+    scanned: int = 0
+    done: int = 0
+    total: int = 0
+    cancel: bool = False
+    started_at: int | None = None
+    ended_at: int | None = None
+    #: Why it ended early.
+    reason: str = ""
+    result: dict[str, Any] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in _OPEN
+
+
+class _Kept(Job, frozen=True, kw_only=True):
+    """A job as it is kept: with the step that it is in, which is of no interest to who looks at it."""
+
+    place: Place | None = None
+
+
+_decode = msgspec.json.Decoder(Job).decode
+_decode_kept = msgspec.json.Decoder(_Kept).decode
+
+
+class Jobs:
+    """The jobs of a room: made and looked at by everybody."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._records = room.engine.records
+
+    def make(
+        self,
+        action: Literal["replay", "discard"],
+        name: str | None,
+        chosen: Filter | list[str],
+        **options: Any,
+    ) -> Job:
+        """Note what is to be done; a runner begins soon. Raises NotFound for a name that means nothing."""
+        if not isinstance(chosen, Filter) and not 1 <= len(chosen) <= MAX_BATCH:
+            raise InvalidInput(f"ids: from 1 to {MAX_BATCH:,}; choose more by a filter")
+        DeadLetters(self._room, name).queues  # noqa: B018 — raises NotFound for a name that means nothing
+        engine = self._room.engine
+        job = Job(
+            id=new_id(),
+            action=action,
+            name=name,
+            until=engine.now(),
+            by=audit.actor(),
+            filter=chosen.as_dict() if isinstance(chosen, Filter) else None,
+            ids=None if isinstance(chosen, Filter) else list(chosen),
+            options={key: value for key, value in options.items() if value is not None},
+        )
+        self._records.put(KIND, job.id, msgspec.json.encode(job), ttl=_KEPT, expect=0)
+        return job
+
+    def get(self, id: str) -> Job:
+        if record := self._records.get(KIND, id):
+            return _decode(record.value)
+        raise NotFound(f"there is no job {id}")
+
+    def list(self, after: str = "", limit: int = 100) -> list[Job]:
+        """Jobs in the order in which they were made, beginning behind one."""
+        check_limit(limit)
+        return [_decode(record.value) for record in self._records.list(KIND, after=after, limit=limit)]
+
+    def open(self) -> Iterator[Job]:
+        """Those that have not ended."""
+        after = ""
+        while found := self.list(after, MAX_BATCH):
+            yield from (job for job in found if job.is_open)
+            after = found[-1].id
+
+    def cancel(self, id: str) -> Job:
+        """End it after the step that it is in; what was done stays done. Raises Conflict if it has ended."""
+
+        def cancelled(job: _Kept) -> _Kept:
+            if not job.is_open:
+                raise Conflict(f"job {id} has ended: {job.state}")
+            return msgspec.structs.replace(job, cancel=True)
+
+        job = self.change(id, cancelled)
+        audit.note(self._room.engine, "cancel_job", job.name or "", 1, job=id)
+        return self.get(id)
+
+    def change(self, id: str, change: Callable[[_Kept], _Kept]) -> _Kept:
+        for _ in range(_TRIES):
+            record = self._records.get(KIND, id)
+            if record is None:
+                raise NotFound(f"there is no job {id}")
+            job = change(_decode_kept(record.value))
+            value = msgspec.json.encode(job)
+            if self._records.put(KIND, id, value, ttl=_KEPT, expect=record.version) is not None:
+                return job
+        raise Conflict(f"job {id}: others change it all the time; try again")
+
+
+class Runner:
+    """Does the jobs of a room in a thread, one after the other, until `stop`."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._jobs = Jobs(room)
+        self._stop = threading.Event()
+        self._poked = threading.Event()
+        self._checked = 0.0
+        #: What came of the running job so far.
+        self._result: Result | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="postroom-jobs", daemon=True)
+        self._thread.start()
+
+    def poke(self) -> None:
+        """There is a new one."""
+        self._poked.set()
+
+    def stop(self) -> None:
+        """End after the present step; another runner, or the next one here, goes on with the job."""
+        self._stop.set()
+        self._poked.set()
+        if self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._poked.clear()
+            try:
+                self.tick()
+            except Closed:
+                return
+            except Exception as error:  # whatever an engine raises, the next look may succeed
+                log.warning("jobs failed", extra={"event": "jobs.failed", "error": str(error)})
+            self._poked.wait(_LOOK)
+
+    def tick(self) -> None:
+        """Do every job that nobody does."""
+        for job in self._jobs.open():
+            lead = Lead(self._room.engine, _TTL, f"job:{job.id}")
+            if self._stop.is_set():
+                return
+            if lead.hold():
+                try:
+                    with _held(lead):
+                        self._do(job.id)
+                finally:
+                    lead.give_up()
+
+    def _do(self, id: str) -> None:
+        now = self._room.engine.now()
+        job = self._jobs.change(id, lambda job: _begun(job, now))
+        if not job.is_open:
+            return
+        self._result = None
+        try:
+            with audit.acting(job.by):
+                result = self._work(job)
+        except Cancelled as why:
+            if not self._stop.is_set():
+                self._end(job.id, JobState.CANCELLED, str(why))
+        except (Closed, EngineUnavailable):
+            raise  # it goes on when the store is there again
+        except Exception as error:
+            if not isinstance(error, PostroomError):
+                log.exception("a job failed", extra={"event": "jobs.failed", "job": job.id})
+            self._end(job.id, JobState.FAILED, str(error) or type(error).__name__)
+        else:
+            state = JobState.STOPPED if result.stopped else JobState.DONE
+            self._end(job.id, state, result.stopped)
+
+    def _work(self, job: _Kept) -> Result:
+        letters = DeadLetters(self._room, job.name)
+        chosen: Filter | list[str] = job.ids or [] if job.filter is None else Filter(**job.filter)
+
+        def on_step(place: Place) -> None:
+            self._result = place.result
+            self._tell(job.id, place=place, total=place.total)
+
+        common: dict[str, Any] = {"until": job.until, "on_step": on_step, "place": job.place}
+        if job.action == "discard":
+            result = letters.discard(chosen, **common)
+        else:
+            result = letters.replay(chosen, check=lambda: self._check(job.id), **common, **job.options)
+        self._result = result
+        return result
+
+    def _check(self, id: str) -> None:
+        """Between the portions of a slow step: how far is it, and does anybody want it to end?"""
+        if self._stop.is_set() or time.monotonic() - self._checked > _CHECK:
+            self._tell(id)
+
+    def _tell(self, id: str, **fields: Any) -> None:
+        self._checked = time.monotonic()
+        if self._set(id, **fields, **self._counts()).cancel:
+            raise Cancelled("cancelled")
+        if self._stop.is_set():
+            raise Cancelled("interrupted: the server ends, and another goes on")
+
+    def _counts(self) -> dict[str, int]:
+        result = self._result
+        return {"scanned": result.scanned, "done": result.done} if result else {}
+
+    def _end(self, id: str, state: JobState, reason: str = "") -> None:
+        told: dict[str, Any] = self._counts()
+        if self._result:
+            told["result"] = self._result.as_dict()
+        now = self._room.engine.now()
+        self._set(id, state=state, reason=reason[:1_000], ended_at=now, place=None, **told)
+
+    def _set(self, id: str, **fields: Any) -> _Kept:
+        return self._jobs.change(id, lambda job: msgspec.structs.replace(job, **fields))
+
+
+def _begun(job: _Kept, now: int) -> _Kept:
+    """As it is while it runs; one that has ended meanwhile stays as it is."""
+    if not job.is_open:
+        return job
+    return msgspec.structs.replace(job, state=JobState.RUNNING, started_at=job.started_at or now)
+
+
+@contextlib.contextmanager
+def _held(lead: Lead) -> Iterator[None]:
+    """Renewed while the work goes on: a canary may keep it waiting for longer than the lock lives."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_TTL / 3_000):
+            with contextlib.suppress(PostroomError):  # the work itself notices that the store is away
+                lead.hold()
+
+    thread = threading.Thread(target=renew, name="postroom-job-lock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
