@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.claim import turns, two_calls
+from bench.claim import Drain, turns, two_calls
 from bench.measure import Case, rate
 from bench.stage import BODY, DATA, Stage
+from postroom.model import NewMessage
 from postroom.queue import Queue
 
 #: How often they take turns in a trial. The slowest quarter of everybody's slices met somebody else's load
@@ -28,7 +29,11 @@ from postroom.queue import Queue
 _SLICES, _COUNTED = 8, 6
 _FULL = 2  # PRAGMA synchronous
 
+Fill = Callable[[Queue, int], None]
+
 _PROMISES = """\
+Like with like: "Postroom" and "huey's task()" are what a program calls, which makes a message of a value;
+"Postroom's engine", huey and litequeue are given bytes and only keep them.
 What an enqueue does, beside the one wait for the disk that all have in common:
   Postroom    makes JSON of the body; a repeated id is the same message; priorities, due times, counters of
               the queue, whom to wake: four pages a commit.
@@ -37,7 +42,8 @@ What an enqueue does, beside the one wait for the disk that all have in common:
 What a dequeue promises:
   Postroom    a lease: when the worker dies, the message is delivered again by itself. By turn, an ack
               and the next claim are one commit; as two calls they are two.
-  huey        deletes the message before the work begins, one commit: when the worker dies, it is lost.
+  huey        deletes the message before the work begins, one commit: when the worker dies, it is lost,
+              and its storage has no call by which a user could do better with several workers.
   litequeue   pop marks the message, done marks it again, two commits: when the worker dies, it stays
               marked until somebody goes and looks."""
 
@@ -55,18 +61,30 @@ class _Queue(ABC):
 
 
 class _Postroom(_Queue):
-    """Through the Python door in, which makes JSON of a body; through the engine contract out."""
+    """In by one of two ways, through the engine contract out."""
 
-    def __init__(self, queue: Queue, drain: Callable[[Queue, int], None]) -> None:
+    def __init__(self, queue: Queue, fill: Fill, drain: Drain) -> None:
         self._queue = queue
+        self._fill = fill
         self._drain = drain
 
     def put(self, count: int) -> None:
-        for _ in range(count):
-            self._queue.put(BODY)
+        self._fill(self._queue, count)
 
     def take(self, count: int) -> None:
         self._drain(self._queue, 1)
+
+
+def _by_door(queue: Queue, count: int) -> None:
+    """Through the Python door, which makes JSON of a body."""
+    for _ in range(count):
+        queue.put(BODY)
+
+
+def _by_engine(queue: Queue, count: int) -> None:
+    engine, name = queue.room.engine, queue.name
+    for _ in range(count):
+        engine.put(name, [NewMessage(body=DATA)])
 
 
 class _Huey(_Queue):
@@ -80,6 +98,26 @@ class _Huey(_Queue):
     def take(self, count: int) -> None:
         for _ in range(count):
             assert self._storage.dequeue() == DATA
+
+
+class _HueyTask(_Queue):
+    """What a program calls: a decorated function in; out as huey's consumer takes it, without running it."""
+
+    def __init__(self, huey: Any) -> None:
+        self._huey = huey
+        self._task = huey.task()(_no_op)
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self._task(BODY)
+
+    def take(self, count: int) -> None:
+        for _ in range(count):
+            assert self._huey.dequeue().args == (BODY,)
+
+
+def _no_op(body: object) -> None:
+    pass
 
 
 class _LiteQueue(_Queue):
@@ -117,9 +155,9 @@ class _Plain(_Queue):
 
 
 @contextmanager
-def _postroom(stage: Stage, drain: Callable[[Queue, int], None]) -> Iterator[_Queue]:
+def _postroom(stage: Stage, fill: Fill, drain: Drain) -> Iterator[_Queue]:
     with stage.queue() as queue:
-        yield _Postroom(queue, drain)
+        yield _Postroom(queue, fill, drain)
 
 
 @contextmanager
@@ -130,6 +168,16 @@ def _huey(file: Path) -> Iterator[_Queue]:
         yield _Huey(storage)
     finally:
         storage.close()
+
+
+@contextmanager
+def _huey_task(file: Path) -> Iterator[_Queue]:
+    huey = importlib.import_module("huey").SqliteHuey(filename=str(file), fsync=True, results=False)
+    try:
+        _check(huey.storage.conn)
+        yield _HueyTask(huey)
+    finally:
+        huey.storage.close()
 
 
 @contextmanager
@@ -161,8 +209,9 @@ def _check(connection: sqlite3.Connection) -> None:
     assert (mode, level) == ("wal", _FULL), f"not the same durability: {mode}, synchronous={level}"
 
 
-#: Whom to measure besides, if it is installed.
-_PEERS = {"huey": _huey, "litequeue": _litequeue}
+_TASK = "huey's task()"
+#: Whom to measure besides, and the package that has to be installed for it.
+_PEERS = {"huey": (_huey, "huey"), "litequeue": (_litequeue, "litequeue"), _TASK: (_huey_task, "huey")}
 
 # ---- The cases ------------------------------------------------------------------------------------
 
@@ -174,7 +223,7 @@ Rates = dict[str, float]
 def cases(stage: Stage) -> list[Case]:
     if stage.engine != "sqlite":
         return []
-    peers = [name for name in _PEERS if importlib.util.find_spec(name)]
+    peers = [name for name, (_, package) in _PEERS.items() if importlib.util.find_spec(package)]
     example = dict.fromkeys((_TURN, _TWO, *peers, _PLAIN), 1.0)
     figures = [stage.figure(name, "×" if "÷" in name else "/s") for name in _figures(example, example)]
 
@@ -185,12 +234,15 @@ def cases(stage: Stage) -> list[Case]:
 
 
 def _figures(puts: Rates, takes: Rates) -> Rates:
-    """Every figure by its name."""
+    """Every figure by its name. Only a program's call is compared with another program's call."""
     others = [name for name in puts if name not in (_TURN, _TWO)]
+    keepers = [name for name in others if name != _TASK]
     return {
         "enqueue: Postroom": puts[_TURN],
+        "enqueue: Postroom's engine": puts[_TWO],
         **{f"enqueue: {name}": puts[name] for name in others},
         **{f"enqueue: Postroom ÷ {name}": puts[_TURN] / puts[name] for name in others},
+        **{f"enqueue: Postroom's engine ÷ {name}": puts[_TWO] / puts[name] for name in keepers},
         **{f"dequeue+ack: {name}": takes[name] for name in takes},
         **{f"dequeue+ack: turn ÷ {name}": takes[_TURN] / takes[name] for name in others},
         **{f"dequeue+ack: two calls ÷ {name}": takes[_TWO] / takes[name] for name in others},
@@ -224,8 +276,10 @@ def _overall(rates: list[float]) -> float:
 
 
 def _opened(stage: Stage, peers: list[str], stack: ExitStack) -> dict[str, _Queue]:
-    ours = {_TURN: turns, _TWO: two_calls}
-    opened = {name: stack.enter_context(_postroom(stage, drain)) for name, drain in ours.items()}
+    ours = {_TURN: (_by_door, turns), _TWO: (_by_engine, two_calls)}
+    opened = {name: stack.enter_context(_postroom(stage, *ways)) for name, ways in ours.items()}
     folder = stack.enter_context(stage.new_folder())
-    opened |= {name: stack.enter_context(_PEERS[name](folder / f"{name}.db")) for name in peers}
+    opened |= {
+        name: stack.enter_context(_PEERS[name][0](folder / f"{place}.db")) for place, name in enumerate(peers)
+    }
     return opened | {_PLAIN: stack.enter_context(_plain(folder / "plain.db"))}
