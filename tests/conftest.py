@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -17,3 +18,9 @@ settings.load_profile("repeatable")
 # A shell has what it starts in the background ignore Ctrl-C, and so would every process of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)  # the oldest Celery is tried without xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: most tests wait for servers and processes, not for the processor."""
+    return 2 * (os.cpu_count() or 2)

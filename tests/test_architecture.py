@@ -27,19 +27,20 @@ MAX_FUNCTION_LINES = 50
 # stands for everything inside it too. Only "engines" speaks for nobody else: engines do not know each
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
-WORDS = {"errors", "duration", "findings", "ids", "limits", "logs", "model", "stats"}
+WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs", "model", "stats"}
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "audit", "config", "content", "delivery", "draft", "history", "matrix", "queue", "recent", "role",
-    "room", "rotation", "search", "settings", "source", "suspects", "telemetry", "timetable",
+    "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "queue", "recent",
+    "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
-    "worker",
+    "jobs", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
+    "addresses": set(),
     "errors": {"duration"},
     "duration": {"errors"},
     "ids": {"errors"},
@@ -75,12 +76,14 @@ ALLOWED: dict[str, set[str]] = {
     "role": DOMAIN | {"rotation"},
     "search": DOMAIN,
     "audit": DOMAIN,
+    "charts": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "suspects": {"delivery"},
-    "telemetry": DOMAIN | {"delivery"},
+    "staff": DOMAIN,
+    "telemetry": DOMAIN | {"delivery", "staff"},
     "room": DOMAIN
     | {"config", "delivery", "history", "queue", "rotation", "settings"}
-    | {"suspects", "telemetry"},
+    | {"staff", "suspects", "telemetry"},
     "deadletters": ROOM_LEVEL,
     # the loops
     "standing": ROOM_LEVEL,
@@ -90,6 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
+    "jobs": ROOM_LEVEL | {"deadletters", "keeper"},
     "doctor": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,
@@ -97,7 +101,8 @@ ALLOWED: dict[str, set[str]] = {
     "testing": PYTHON_DOOR | {"postroom", "engines"},
     "celery": PYTHON_DOOR | {"postroom"},
     "django": PYTHON_DOOR | {"postroom"},
-    "cli": PYTHON_DOOR | {"postroom", "celery", "testing"},
+    "http": PYTHON_DOOR | {"postroom"},
+    "cli": PYTHON_DOOR | {"postroom", "celery", "http", "testing"},
 }
 
 #: Imports against the direction, for annotations only: they do not happen at run time.
@@ -110,7 +115,7 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 #: `import postroom` must work, and start fast, without any of these.
 NOT_AT_IMPORT = {
-    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "kombu", "litestar",
+    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "httpx", "kombu", "litestar",
     "opentelemetry", "prometheus_client", "psycopg", "redis", "rich", "sqlalchemy", "starlette", "typer",
     "uvicorn",
 }  # fmt: skip

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,6 +59,15 @@ def test_an_engine_with_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "| disk for a waiting message " in run.stdout
     assert "| other process: claimed p99 " in run.stdout
     assert "| dequeue+ack: turn ÷ plain SQLite " in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_is_measured_and_gone_afterwards(tmp_path: Path) -> None:
+    args = "--engine", "sqlite", "--only", "http", "--quick", "--repeats", "1"
+    run = bench(*args, "--dir", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "| HTTP: put, 16 connections " in run.stdout
+    assert re.search(r"\| HTTP: 20 listeners: events missed +\| +0 \|", run.stdout)
     assert list(tmp_path.iterdir()) == []
 
 

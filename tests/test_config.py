@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from postroom import settings as known
 from postroom.backoff import Backoff
-from postroom.config import Config, Setting, load
+from postroom.config import Config, Http, Setting, load
 from postroom.duration import format_duration, milliseconds
 from postroom.errors import ConfigError
 from postroom.limits import MAX_BODY
@@ -122,7 +122,7 @@ def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
         "url": "sqlite:///jobs.db", "spool": "sqlite:///spool.db", "backoff": "3^n * 1s", "jitter": "off",
         "idempotency_every_task": "on", "durability": "replicated", "telemetry": "on", "tracing": "on",
         "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
-        "app": "shop.jobs:handlers",
+        "app": "shop.jobs:handlers", "http_auth": "required", "http_read_only": "on", "http_rate": "9/s",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -628,6 +628,33 @@ def test_a_table_of_the_file_is_a_prefix_everywhere_else(load_text: Load) -> Non
 def test_a_table_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
     with pytest.raises(ConfigError, match="idempotency"):
         load_text(text)
+
+
+def test_the_table_of_the_server(load_text: Load) -> None:
+    text = (
+        '[http]\nhost = "::1"\nport = 80\nrate = "off"\nredact = ["iban"]\nredact_patterns = [\'cust-\\d+\']'
+    )
+    environ = {"POSTROOM_HTTP_ALLOW_HOSTS": "a.example, b", "POSTROOM_HTTP_PORT": "81"}
+    config = load_text(text, environ, http_read_only=True)
+    assert config.http == Http(
+        host="::1", port=81, tls_cert=None, tls_key=None, auth="auto", read_only=True, rate=None,
+        allow_hosts=["a.example", "b"], redact=["iban"], redact_patterns=["cust-\\d+"],
+    )  # fmt: skip
+    origins = {name: config.origin_of(None, f"http_{name}") for name in ("host", "port", "read_only", "auth")}
+    assert origins == {
+        "host": "postroom.toml", "port": "POSTROOM_HTTP_PORT", "read_only": "argument", "auth": "default",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['host = "a b"', "host = 1", "port = 70000", 'port = "x"', "port = true", 'auth = "none"',
+     'rate = "fast"', "allow_hosts = 1", "redact = [1]", 'redact_patterns = ["("]',
+     'tls_cert = ""', "hosts = []"],
+)  # fmt: skip
+def test_a_server_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
+    with pytest.raises(ConfigError, match="http_"):
+        load_text(f"[http]\n{text}")
 
 
 PAGE = REPO / "docs" / "reference" / "config.md"

@@ -14,6 +14,7 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/circuit-breakers.md",
+    "docs/how-to/events-between-services.md",
     "docs/how-to/monitor.md",
     "docs/how-to/move-from-celery-on-redis.md",
     "docs/how-to/never-pay-twice.md",

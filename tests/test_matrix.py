@@ -9,7 +9,7 @@ import pytest
 from postroom.config import load
 from postroom.matrix import Finding, findings
 
-SOUND = """
+SOUND = """telemetry = true
 [roles.fast]
 queues = ["a", "b"]
 concurrency = 4
@@ -83,9 +83,24 @@ def test_hands_that_no_queue_may_use(tmp_path: Path) -> None:
     assert "at most 3 together" in finding.text
 
 
+def test_a_promise_that_nobody_measures(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, SOUND.replace("true", "false"))
+    assert (finding.severity, finding.key, finding.line) == ("warning", "telemetry", 1)
+    assert "sla_p95 of a" in finding.text
+    assert found(tmp_path, SOUND.replace("true", "false").replace('sla_p95 = "2s"', "")) == []
+
+
+def test_a_schedule_for_a_queue_that_is_not_there(tmp_path: Path) -> None:
+    schedule = '[schedule.nightly]\nevery = "1h"\nqueue = "bb"\n'
+    (finding,) = found(tmp_path, SOUND + schedule)
+    assert (finding.severity, finding.table, finding.key) == ("error", "[schedule.nightly]", "queue")
+    assert (finding.hint, finding.line) == ("did you mean b?", SOUND.count("\n") + 3)
+    assert found(tmp_path, schedule) == [], "a file without queues says nothing about them"
+
+
 def test_workers_need_a_store_that_processes_share(tmp_path: Path) -> None:
-    (tmp_path / "matrix.toml").write_text('lease = "5s"' + SOUND, encoding="utf-8")
-    (finding,) = found(tmp_path, 'url = "memory://"' + SOUND)
+    (tmp_path / "matrix.toml").write_text('lease = "5s"\n' + SOUND, encoding="utf-8")
+    (finding,) = found(tmp_path, 'url = "memory://"\n' + SOUND)
     assert (finding.severity, finding.key, finding.line) == ("error", "url", 1)
     assert found(tmp_path, 'url = "memory://"') == []
     (elsewhere,) = findings(load(tmp_path / "matrix.toml", environ={"POSTROOM_URL": "memory://"}))
@@ -120,3 +135,20 @@ def test_in_a_projects_file_the_tables_have_their_long_names(tmp_path: Path) -> 
     file.write_text('[project]\n[tool.postroom.queues.a]\nlease = "15m"', encoding="utf-8")
     (finding,) = findings(load(file, environ={}))
     assert (finding.table, finding.line) == ("[tool.postroom.queues.a]", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('tls_key = "key.pem"', ("error", "tls_key", 2)),
+        ('host = "0.0.0.0"', ("warning", "host", 2)),
+        ('read_only = true\nallow_hosts = ["a", "*"]', ("warning", "allow_hosts", 3)),
+        ('host = "::1"', None),
+        ('host = "0.0.0.0"\ntls_cert = "cert.pem"\nallow_hosts = ["a"]', None),
+    ],
+)
+def test_a_server_that_tells_what_it_should_not(
+    tmp_path: Path, text: str, what: tuple[str, str, int] | None
+) -> None:
+    there = [(each.severity, each.key, each.line) for each in found(tmp_path, f"[http]\n{text}")]
+    assert there == ([what] if what else [])

@@ -22,9 +22,9 @@ def blocks(kind: str) -> list[str]:
 
 @pytest.mark.timeout(600)  # some thirty processes, one after the other
 def test_the_runbook_runs(tmp_path: Path) -> None:
-    (config,), (shop,) = blocks("toml"), blocks("python")
-    (tmp_path / "postroom.toml").write_text(config, encoding="utf-8")
-    (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
+    for block in blocks("toml") + blocks("python"):
+        name = block.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(block, encoding="utf-8")
     # A worker that outlives a failing step would hold the pipes open.
     script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" + "\n".join(blocks("sh"))
     env = CLEAN | {"PATH": f"{Path(sys.executable).parent}:{CLEAN['PATH']}"}
@@ -43,5 +43,10 @@ def test_the_runbook_runs(tmp_path: Path) -> None:
     assert "would replay: 20" in ran.stderr
     assert "replay: 20; 20 matched" in ran.stderr
     assert "imported: 21; 1 were here already" in ran.stderr
+    told = ran.stdout[ran.stdout.index("fast@shop") :]
+    assert "mail.digest" in told
+    assert len(re.findall(r"replayed (\S+) as \S+ in notifications_email", told)) == 1
+    assert "  notifications_email  mail.digest  timeout  " in told
+    assert re.search(r"^replayed \S+ as \S+ in chat_events$", told, re.MULTILINE)
     lines = (tmp_path / "dlq_fast.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["task_name"] for line in lines} == {"mail.send", "chat.send"}

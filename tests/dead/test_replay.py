@@ -312,11 +312,12 @@ def test_discard_by_filter_and_by_id(room: Room, dead: DeadLetters) -> None:
 def test_bulk_work_is_in_the_audit_at_both_ends(room: Room) -> None:
     bury(room, "chat_events", *range(3))
     view = DeadLetters(room, "dlq_fast")
+    before = len(events(room))
     with audit.acting("ada"):
         view.replay(Filter(error="boom"))
         view.discard(EVERYTHING)
-    acts = audit.read(room.engine).acts
-    assert events(room) == [
+    acts = audit.read(room.engine).acts[before:]
+    assert events(room)[before:] == [
         ("replay", "dlq_fast", 0, "begun"),
         ("replay", "dlq_fast", 3, "done"),
         ("discard", "dlq_fast", 0, "begun"),

@@ -14,6 +14,7 @@ import pytest
 import postroom
 from postroom.deadletters import DeadLetters
 from postroom.room import Room
+from tests.redis import servers
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -27,9 +28,19 @@ execute_from_command_line(sys.argv)
 """
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[servers.Server]:
+    with servers.single() as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     url = f"postroom+sqlite:///{tmp_path}/jobs.db"
+    if request.param == "redis":
+        server: servers.Server = request.getfixturevalue("redis_server")
+        server.ask("FLUSHALL")
+        url = f"postroom+{server.url()}"
     (tmp_path / "manage.py").write_text(MANAGE.format(url=url), encoding="utf-8")
     return url
 

@@ -12,7 +12,7 @@ from postroom import Worker
 from postroom.engines.memory import MemoryEngine
 from postroom.room import Room
 from postroom.testing import ManualClock
-from postroom.worker.handlers import Handler
+from postroom.worker.handlers import Handler, Handlers
 from tests.door.staging import Hire, Wire, room_on
 
 
@@ -49,7 +49,7 @@ def wire() -> Iterator[Wire]:
 def hire() -> Iterator[Hire]:
     workers: list[Worker] = []
 
-    def start(room: Room, handlers: Mapping[str, Handler] | None = None, **options: Any) -> Worker:
+    def start(room: Room, handlers: Mapping[str, Handler] | Handlers | None = None, **options: Any) -> Worker:
         worker = Worker(room, handlers, **{"stop_timeout": "30s", **options})
         workers.append(worker)
         return worker.start()

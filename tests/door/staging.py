@@ -20,7 +20,7 @@ from postroom.model import Entry, NewMessage, State
 from postroom.queue import Queue
 from postroom.room import Room
 from postroom.testing import ManualClock
-from postroom.worker.handlers import Handler
+from postroom.worker.handlers import Handler, Handlers
 
 #: Long enough for a machine that does three other things; nothing waits for so long when all is well.
 PATIENCE = 60.0
@@ -75,7 +75,7 @@ class Hire(Protocol):
     """Starts a worker; it is stopped when the test ends."""
 
     def __call__(
-        self, room: Room, handlers: Mapping[str, Handler] | None = None, **options: Any
+        self, room: Room, handlers: Mapping[str, Handler] | Handlers | None = None, **options: Any
     ) -> Worker: ...
 
 

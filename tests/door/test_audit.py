@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from postroom import audit
+import postroom
+from postroom import audit, config
 from postroom.audit import Act
+from postroom.breaker import Breaker
 from postroom.errors import Conflict, NotFound
 from postroom.model import Failure
+from postroom.policy import Policy
 from postroom.queue import Queue
 from postroom.room import Room
+from postroom.schedule import Schedules
 from tests.door.staging import Wire, eventually, room_on
 
 BOOM = Failure(type="ValueError", text="boom")
@@ -33,7 +39,27 @@ ACTS: dict[str, Callable[[Queue, str], object]] = {
     "replay": lambda queue, id: queue.replay(id),
     "discard": lambda queue, id: queue.discard(id),
     "drop": lambda queue, id: queue.drop(force=True),
+    "cancel": lambda queue, id: queue.cancel(_waiting(queue)),
+    "reschedule": lambda queue, id: queue.reschedule(_waiting(queue), delay="1h"),
+    "run_now": lambda queue, id: queue.run_now(_waiting(queue, delay="1h")),
+    "release": lambda queue, id: queue.release(_claimed(queue)),
+    "extend": lambda queue, id: queue.extend(_claimed(queue), "1h"),
+    "declare": lambda queue, id: queue.declare(Policy(max_attempts=9)),
+    "open_breaker": lambda queue, id: Breaker("psp", room=queue.room).open("down"),
+    "close_breaker": lambda queue, id: Breaker("psp", room=queue.room).close(),
 }
+#: What concerns no queue.
+ELSEWHERE = {"open_breaker", "close_breaker"}
+
+
+def _waiting(queue: Queue, **options: Any) -> str:
+    return queue.put({}, **options).id
+
+
+def _claimed(queue: Queue) -> str:
+    delivery = queue.claim(timeout=0)
+    assert delivery
+    return delivery.id
 
 
 @pytest.mark.parametrize("event", ACTS)
@@ -44,10 +70,35 @@ def test_every_act_is_noted_with_who_what_and_where(room: Room, event: str) -> N
     with audit.acting("ada@desk"):
         ACTS[event](queue, id)
     (act,) = acts(room)
-    assert (act.event, act.queue, act.by) == (event, "emails", "ada@desk")
-    assert act.count == {"pause": 0, "resume": 0, "drop": 2}.get(event, 1)
+    assert (act.event, act.queue, act.by) == (event, "" if event in ELSEWHERE else "emails", "ada@desk")
+    assert act.count == {"pause": 0, "resume": 0, "declare": 0, "drop": 2}.get(event, 1)
     assert act.at > 0
     assert act.id
+
+
+def test_a_schedule_that_is_handled_by_hand_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "postroom.toml"
+    file.write_text('[schedule.nightly]\nqueue = "reports"\ncron = "0 3 * * *"\n')
+    with postroom.open("memory://", config=config.load(file, environ={})) as room:
+        schedules = Schedules(room)
+        schedules.pause("nightly", "move")
+        schedules.resume("nightly")
+        put = schedules.run_now("nightly")
+        told = [(act.event, act.queue, act.info) for act in acts(room)]
+    assert told == [
+        ("pause_schedule", "reports", {"schedule": "nightly", "reason": "move"}),
+        ("resume_schedule", "reports", {"schedule": "nightly"}),
+        ("run_schedule", "reports", {"schedule": "nightly", "id": put.id}),
+    ]
+
+
+def test_a_policy_that_changes_nothing_is_not_noted(room: Room) -> None:
+    for _ in range(2):  # as every process does that declares its queues when it starts
+        room.queue("emails", Policy(max_attempts=9))
+    room.queue("emails", Policy(max_attempts=8))
+    declared = [act.info["policy"] for act in acts(room)]
+    assert [each["max_attempts"] for each in declared] == [9, 8]
+    assert list(declared[1]) == ["max_attempts"]
 
 
 def test_what_is_known_beside_it_is_noted_too(room: Room) -> None:

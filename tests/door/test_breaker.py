@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroom import Delivery, Policy, Retry, breaker, standing
+from postroom import Delivery, Handlers, Policy, Retry, breaker, standing
 from postroom.breaker import Breaker, Breakers, Change
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import BreakerOpen as Refused
@@ -454,6 +454,22 @@ def test_a_worker_claims_nothing_while_its_breaker_is_open(
     assert len(again) == len(claims)
 
 
+def test_handlers_know_the_breakers_of_their_queues(wired: Room, wire: Wire, hire: Hire) -> None:
+    guard = Breaker("psp", cooldown="1h")
+    guard.open("maintenance")
+    worked = threading.Event()
+    handlers = Handlers({"payouts": print, "refunds": print, "other": lambda delivery: worked.set()})
+    handlers.tie("payouts", guard)
+    handlers.tie("refunds", lambda: guard)
+    handlers.tie("elsewhere", lambda: pytest.fail("no queue of this worker"))
+    for queue in ("payouts", "refunds", "other"):
+        wired.queue(queue).put(1)
+    hire(wired, handlers)
+    assert worked.wait(PATIENCE)
+    eventually(lambda: claims(wire, "other") > 1)
+    assert (claims(wire, "payouts"), claims(wire, "refunds")) == (0, 0)
+
+
 def test_a_worker_probes_by_a_timer_and_goes_on_with_everything(
     live: Room, hire: Hire, provider: Provider
 ) -> None:
@@ -532,3 +548,12 @@ def test_a_standing_is_small(room: Room, time: Time) -> None:
     assert record is not None
     assert len(record.value) < 20_000
     assert guard.standing == standings(room)["psp"] != Standing()
+
+
+def test_who_doubts_what_it_knows_asks_the_store(room: Room) -> None:
+    ours, theirs = Breaker("psp", room=room), Breaker("psp", room=room)
+    assert ours.state is State.CLOSED
+    theirs.open("maintenance")
+    ours.doubt()
+    assert (ours.state, ours.limit()) == (State.OPEN, 0)
+    Breaker("alone").doubt()

@@ -494,6 +494,7 @@ class TaskOfAnotherDoor(NamedTuple):
     id: str
     deliveries: int
     idempotency_key: str
+    is_held: bool = True
 
 
 def test_another_door_can_say_what_is_in_hand(room: Room, ledger: Ledger) -> None:
@@ -505,6 +506,24 @@ def test_another_door_can_say_what_is_in_hand(room: Room, ledger: Ledger) -> Non
             idempotent()(runs.append)("paid")
     assert runs == ["paid"]
     assert in_hand() is None
+
+
+def test_a_claim_by_a_delivery_that_is_settled_lives_by_its_lease(payouts: Queue) -> None:
+    """Nothing in the store tells that work from a dead worker's: its message is gone."""
+    payouts.put_many(["first", "second"])
+    first, second = taken(payouts), taken(payouts)
+    paid: list[str] = []
+
+    @idempotent(key=lambda delivery: "INV-1")
+    def pay(delivery: Delivery) -> None:
+        paid.append(delivery.body)
+        if delivery is first:
+            with pytest.raises(InProgress):
+                pay_in(second, pay)
+
+    first.ack()
+    pay_in(first, pay)
+    assert paid == ["first"]
 
 
 # --- every task ----------------------------------------------------------------------------------

@@ -81,6 +81,17 @@ def test_a_weighted_queue_that_had_nothing_does_not_save_up_for_ever() -> None:
     assert Counter(gives(rotation, 23)) == {"a": 10, "b": 13}
 
 
+def test_weights_are_shares_of_messages_however_many_come_at_once() -> None:
+    rotation = Rotation(["a", "b"], "weighted", weights={"a": 3, "b": 1})
+    given = Counter[str]()
+    for turn in range(400):
+        queue = rotation.sequence()[0]
+        rotation.gave(queue, size := turn % 7 + 1)
+        given[queue] += size
+    # To the batch: 7 of some 1,600.
+    assert abs(given["a"] - 3 * given["b"]) <= 4 * 7
+
+
 def test_a_queue_is_named_once() -> None:
     assert Rotation(["a", "b", "a"]).queues == ["a", "b"]
 

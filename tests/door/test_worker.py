@@ -141,7 +141,9 @@ def test_start_works_in_the_background_until_stop(live: Room) -> None:
 def test_its_threads_do_not_keep_a_process_alive(live: Room, hire: Hire) -> None:
     before = set(threading.enumerate())
     hire(live, {"q": nothing}, concurrency=2)
-    eventually(lambda: len(set(threading.enumerate()) - before) == 5)  # two hands, heart, keeper, itself
+    eventually(
+        lambda: len(set(threading.enumerate()) - before) == 6
+    )  # two hands, heart, attendance, keeper, itself
     assert all(thread.daemon for thread in set(threading.enumerate()) - before)
 
 

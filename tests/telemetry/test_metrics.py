@@ -22,6 +22,7 @@ from postroom.engines.memory import MemoryEngine
 from postroom.errors import ConfigError
 from postroom.keeper import Keeper
 from postroom.room import Room
+from postroom.staff import KEPT, LOST
 from postroom.stats import Memory
 from postroom.telemetry import Observed
 from postroom.telemetry.exporter import MetricsServer, collector
@@ -55,6 +56,15 @@ def fetch(port: int) -> Scraped:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def test_workers_are_counted(room: Room, hire: Hire) -> None:
+    hire(room, {"a": print}, keeper=False)
+    hire(room, {"b": print}, keeper=False)
+    room.engine.records.put("worker", "c 1", b'{"name": "c"}', ttl=KEPT - LOST - 1)
+    eventually(lambda: len(room.workers()) == 3)
+    found = scrape(room)
+    assert (found["postroom_workers", "live"], found["postroom_workers", "lost"]) == (2, 1)
 
 
 # ---- The six insights of the specification ---------------------------------------------------------

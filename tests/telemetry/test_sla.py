@@ -112,10 +112,26 @@ def test_deliveries_that_are_never_settled_do_not_pile_up(
     engine: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom.telemetry.observed._MOST", 10)
+    monkeypatch.setattr("postroom.telemetry.observed._CLOSE", -1.0)
     engine.put("emails", [NewMessage() for _ in range(40)])
     engine.claim("emails", ClaimRequest(n=20, lease=LEASE))
     engine.claim("emails", ClaimRequest(n=20, start=0, lease=LEASE))
     assert len(engine._open) == 10
+
+
+def test_of_claims_that_follow_closely_fewer_are_timed_and_count_for_more(
+    engine: Observed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom.telemetry.observed._CLOSE", 3_600.0)
+    engine.put("emails", [NewMessage() for _ in range(80)])
+    timed: list[int] = []
+    for _ in range(2):
+        engine._claimed_at -= 3_600 * (not timed)  # long ago, only before the first
+        leased = engine.claim("emails", ClaimRequest(n=40, lease=LEASE)).deliveries
+        timed.append(len(engine._open))
+        engine.settle("emails", [Settlement(each.receipt) for each in leased])
+    assert timed == [8, 2]
+    assert measured(engine, "process:")["emails"][0] == 80
 
 
 def test_of_a_large_claim_every_nth_is_timed_and_counts_for_n(engine: Observed, clock: ManualClock) -> None:

@@ -1,0 +1,116 @@
+"""Jobs that are interrupted: by a kill at any point of a step, by an outage, by somebody who cancels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from postroom import audit
+from postroom.deadletters import DeadLetters, Filter
+from postroom.errors import EngineUnavailable
+from postroom.jobs import Job, Jobs, JobState, Runner
+from postroom.room import Room
+from tests.dead.letters import bury
+
+ALL = 450  # three steps of 200
+
+
+class Killed(BaseException):
+    """The process ends right here."""
+
+
+def die(room: Room, count: int = ALL) -> None:
+    bury(room, "pay", *range(count))
+
+
+def breaking(
+    room: Room, monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, before: bool
+) -> None:
+    """The call of `move` of this number is the last: it is made, or not."""
+    move, calls = room.engine.move, [0]
+
+    def broken(queue: str, moves: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at and before:
+            raise error
+        moved = move(queue, moves)
+        if calls[0] == at:
+            raise error
+        return moved
+
+    monkeypatch.setattr(room.engine, "move", broken)
+
+
+def finished(room: Room, id: str) -> Job:
+    """After whoever did it is gone, the lock of the dead one with it."""
+    for record in room.engine.records.list("lock"):
+        room.engine.records.delete("lock", record.key)
+    Runner(room).tick()
+    return Jobs(room).get(id)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the step", "after the step"])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("by_ids", [False, True])
+def test_a_replay_that_is_killed_goes_on_and_counts_right(
+    room: Room, monkeypatch: pytest.MonkeyPatch, before: bool, again: bool, by_ids: bool
+) -> None:
+    die(room, 30 if by_ids else ALL)
+    letters = DeadLetters(room, "pay").find(limit=1_000).letters
+    chosen: Filter | list[str] = [letter.id for letter in letters] if by_ids else Filter()
+    job = Jobs(room).make("replay", "pay", chosen, again=again)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        breaking(room, patch, 2, Killed(), before)
+        Runner(room).tick()
+    ended = finished(room, job.id)
+    assert ended.result
+    assert (ended.state, ended.done, ended.result["matched"]) == (JobState.DONE, len(letters), len(letters))
+    assert (ended.result["already"], ended.result["refused"]) == (0, 0)
+    assert room.queue("pay").stats().ready == len(letters), "each was replayed once"
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the step", "after the step"])
+def test_a_discard_that_is_killed_goes_on_and_counts_right(
+    room: Room, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    die(room)
+    job = Jobs(room).make("discard", "pay", Filter())
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        breaking(room, patch, 2, Killed(), before)
+        Runner(room).tick()
+    ended = finished(room, job.id)
+    assert ended.result
+    assert (ended.state, ended.done, ended.total) == (JobState.DONE, ALL, ALL)
+    assert (ended.scanned, ended.result["matched"], ended.result["refused"]) == (ALL, ALL, 0)
+
+
+def test_an_outage_is_no_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    die(room)
+    job = Jobs(room).make("replay", "pay", Filter())
+    with monkeypatch.context() as patch, pytest.raises(EngineUnavailable):
+        breaking(room, patch, 2, EngineUnavailable("away"), before=False)
+        Runner(room).tick()
+    assert Jobs(room).get(job.id).state is JobState.RUNNING
+    Runner(room).tick()
+    ended = Jobs(room).get(job.id)
+    assert (ended.state, ended.done) == (JobState.DONE, ALL)
+
+
+def test_the_audit_says_that_a_job_was_cancelled(room: Room) -> None:
+    die(room, 3)
+    job = Jobs(room).make("replay", "pay", Filter())
+    Jobs(room).cancel(job.id)
+    Runner(room).tick()
+    ended = Jobs(room).get(job.id)
+    assert (ended.state, ended.reason, ended.done) == (JobState.CANCELLED, "cancelled", 0)
+    last = audit.read(room.engine).acts[-1]
+    assert (last.event, last.info["state"]) == ("replay", "cancelled")
+
+
+def test_a_job_that_meets_a_bug_fails_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    die(room, 1)
+    job = Jobs(room).make("replay", "pay", Filter())
+    breaking(room, monkeypatch, 1, RuntimeError("a bug"), before=True)
+    Runner(room).tick()
+    assert (Jobs(room).get(job.id).state, Jobs(room).get(job.id).reason) == (JobState.FAILED, "a bug")

@@ -1,0 +1,202 @@
+"""Who works in a room: told by each worker, every ten seconds, until it stops or is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import postroom
+from postroom import Delivery, staff
+from postroom.engines.memory import MemoryEngine
+from postroom.errors import EngineUnavailable
+from postroom.room import Room
+from postroom.staff import BEAT, KEPT, KIND, LOST, Attendance, WorkerInfo, read_workers, this_process
+from postroom.testing import ManualClock
+from tests.door.staging import PATIENCE, Hire, Wire, eventually, room_on
+
+
+def named(room: Room) -> dict[str, WorkerInfo]:
+    return {worker.name: worker for worker in room.workers()}
+
+
+def test_a_worker_shows_itself(room: Room, clock: ManualClock, hire: Hire) -> None:
+    began = clock()
+    hire(room, {"a": print, "b": print}, concurrency=3, name="w", role="fast", keeper=False)
+    eventually(room.workers)
+    (worker,) = room.workers()
+    assert (worker.name, worker.role, worker.door) == ("w", "fast", "python")
+    assert (worker.host, worker.pid) == (os.uname().nodename, os.getpid())
+    assert (worker.queues, worker.concurrency) == (("a", "b"), 3)
+    assert (worker.busy, worker.in_flight, worker.ids) == (0, 0, ())
+    assert worker.versions.keys() == {"postroom", "python"}
+    assert worker.last_seen == began
+    assert not worker.lost
+
+
+def test_a_worker_that_stops_leaves_at_once(room: Room, hire: Hire) -> None:
+    first, second = hire(room, {"a": print}), hire(room, {"b": print})
+    eventually(lambda: len(room.workers()) == 2)
+    assert first.name == second.name, "two of one process are told apart all the same"
+    first.stop()
+    assert [worker.queues for worker in room.workers()] == [("b",)]
+    second.stop()
+    assert room.workers() == []
+
+
+def test_what_it_holds_and_works_on_is_told(
+    room: Room, hire: Hire, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 10)
+    began: list[str] = []
+
+    def work(delivery: Delivery) -> None:
+        began.append(delivery.id)
+        gate.wait(PATIENCE)
+
+    ids = sorted(put.id for put in room.queue("q").put_many(range(30)))
+    hire(room, {"q": work}, concurrency=2, prefetch=28, name="w", keeper=False)
+    eventually(lambda: room.workers() and named(room)["w"].in_flight == 30 and named(room)["w"].busy == 2)
+    worker = named(room)["w"]
+    assert set(began) <= set(ids)
+    assert worker.ids == tuple(ids[:20]), "the oldest, and no more than fit into a small record"
+
+
+def test_a_worker_that_says_nothing_is_lost_and_then_forgotten(clock: ManualClock, room: Room) -> None:
+    wire = Wire(room.engine)
+    worker = postroom.Worker(room_on(wire), {"q": print}, name="w", keeper=False).start()
+    eventually(room.workers)
+    wire.cut()
+    clock.advance(f"{LOST}ms")
+    assert not named(room)["w"].lost
+    clock.advance("1ms")
+    assert named(room)["w"].lost
+    clock.advance(f"{KEPT - LOST - 2}ms")
+    assert named(room)["w"].lost
+    clock.advance("2ms")
+    assert room.workers() == []
+    wire.bury()
+    worker.stop()
+
+
+def test_it_shows_itself_again_and_again(
+    room: Room, clock: ManualClock, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 10)
+    hire(room, {"q": print}, name="w", keeper=False)
+    eventually(room.workers)
+    started = named(room)["w"].started
+    clock.advance("2m")
+    eventually(lambda: not named(room)["w"].lost)
+    assert named(room)["w"].started == started
+
+
+def test_a_store_that_is_away_costs_a_beat_and_no_more(
+    wire: Wire, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 10)
+    wire.fail(3, "records.put")
+    room = room_on(wire)
+    hire(room, {"q": print}, keeper=False)
+    eventually(lambda: not wire.failing)
+    eventually(room.workers)
+
+
+def test_who_leaves_while_the_store_is_away_is_not_held_up(wire: Wire) -> None:
+    room = room_on(wire)
+    worker = postroom.Worker(room, {"q": print}, keeper=False).start()
+    eventually(room.workers)
+    wire.fail(1, "records.delete")
+    worker.stop()
+    assert len(room.workers()) == 1, "its record ends by itself"
+
+
+def test_a_beat_is_one_small_write(wire: Wire) -> None:
+    info = msgspec.structs.replace(
+        this_process("w"), ids=tuple(map("{:032x}".format, range(1_000))), queues=("q" * 200,) * 500
+    )
+    attendance = Attendance(room_on(wire).engine, lambda: info)
+    attendance.beat()
+    wire.calls.clear()
+    attendance.beat()
+    (call,) = wire.calls
+    assert call.verb == "records.put"
+    assert len(call.args[2]) < 25_000
+    assert call.options == {"ttl": KEPT}
+    (worker,) = room_on(wire).workers()
+    assert (worker.in_flight, len(worker.ids), len(worker.queues)) == (1_000, 20, 100)
+
+
+def test_a_beat_may_take_another_way(room: Room) -> None:
+    wire = Wire(room.engine)
+    wire.fail(9)
+    attendance = Attendance(room_on(wire).engine, lambda: this_process("w"))
+    with pytest.raises(EngineUnavailable):
+        attendance.beat()
+    attendance.beat(room.engine)
+    assert list(named(room)) == ["w"]
+
+
+def test_a_worker_of_a_newer_release_is_there_all_the_same(room: Room) -> None:
+    room.engine.records.put(KIND, "new one 0123456789abcdef", b"\x01 something else", ttl=KEPT)
+    room.engine.records.put(KIND, "next 0123456789abcdef", b'{"name": "next", "mood": "good"}', ttl=KEPT)
+    assert list(named(room)) == ["new one", "next"]
+
+
+def test_a_worker_with_a_long_name_is_shown(room: Room) -> None:
+    Attendance(room.engine, lambda: this_process("ä" * 900)).beat()
+    assert list(named(room)) == ["ä" * 900]
+
+
+def test_a_beat_comes_often_enough_not_to_be_lost() -> None:
+    assert 3 * BEAT <= LOST < KEPT
+
+
+# ---- a real process, killed ------------------------------------------------------------------------
+
+SCRIPT = """
+import sys, postroom
+with postroom.open(sys.argv[1]) as room:
+    postroom.Worker(room, {"q": print}, name="w", keeper=False).run()
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, f"sqlite:///{tmp_path}/jobs.db"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_process_is_lost_a_stopped_one_is_gone(
+    process: subprocess.Popen[bytes], tmp_path: Path, how: signal.Signals
+) -> None:
+    with postroom.open(f"sqlite:///{tmp_path}/jobs.db") as room:
+        eventually(room.workers)
+        (worker,) = room.workers()
+        assert (worker.pid, worker.lost) == (process.pid, False)
+        process.send_signal(how)
+        process.wait(PATIENCE)
+        left = room.workers()
+        if how is signal.SIGTERM:
+            assert left == []
+        else:
+            assert [worker.pid for worker in left] == [process.pid]
+
+
+def test_workers_are_read_as_they_stand_by_the_engines_clock(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock)
+    Attendance(engine, lambda: this_process("w")).beat()
+    at = clock()
+    clock.advance("7s")
+    assert [(each.last_seen, each.started <= at) for each in read_workers(engine)] == [(at, True)]
+    engine.close()
