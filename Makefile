@@ -2,7 +2,7 @@
 # Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format bench battle clean
+.PHONY: help setup run test lint types format bench battle screenshots package sbom clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
@@ -10,7 +10,7 @@ help:    ## this list
 setup:   ## prepare this machine (every other target does so by itself)
 	@bash tools/setup
 
-run: setup   ## the demo
+run: setup   ## the demo, served over HTTP until Ctrl-C
 	@.venv/bin/postroom demo $(ARGS)
 
 test: lint types   ## everything that must hold: lint, types, tests
@@ -21,8 +21,9 @@ lint: setup   ## rules and formatting
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
 
-types: setup   ## mypy, strict
+types: setup   ## mypy, strict; and the dashboard's scripts by tsc
 	@.venv/bin/python -m mypy
+	@node_modules/.bin/tsc --project .
 
 format: setup   ## repair what ruff can repair
 	@.venv/bin/python -m ruff check --fix .
@@ -35,10 +36,23 @@ bench:   ## the measurements
 battle: setup   ## Celery's workers killed for half an hour, and everything with the oldest Celery
 	@bash tools/setup celery56
 	@.venv/bin/python -m tests.celery.figures
+	@.venv/bin/python -m tests.events.flood
 	@.venv/bin/python -m tests.celery.battle $(ARGS)
 	@.venv-celery56/bin/python -m tests.celery.battle --tasks 2000 --kills 5 --only redis
-	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py
+	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py \
+		tests/events/test_delivery.py tests/events/test_outages.py tests/events/test_choices.py tests/events/test_interfaces.py
+
+screenshots: setup   ## pictures of the dashboard, for docs/images
+	@.venv/bin/python -m tests.dashboard.pictures docs/images
+
+package:   ## wheel and source in dist/, tried with every extra in an empty venv; types of all public names
+	@bash tools/setup package
+	@.venv/bin/python -m tests.package.matrix
+
+sbom:   ## dist/postroom.cdx.json: what an installation with all extras consists of
+	@bash tools/setup all
+	@.venv/bin/python tools/sbom.py dist/postroom.cdx.json
 
 clean:   ## remove everything that can be made again
-	rm -rf .venv .venv-celery56 .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-celery56 node_modules src/postroom/dashboard/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
