@@ -14,12 +14,11 @@ from postroom.delivery import Delivery
 from postroom.errors import Bury, Later, LeaseLost, PostroomError, QueueFull, RateLimited, Retry
 from postroom.policy import Policy
 from postroom.room import open
+from postroom.version import __version__
 
 if TYPE_CHECKING:
     from postroom.role import Share
     from postroom.worker import Handlers, Worker
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Bury",
@@ -34,6 +33,7 @@ __all__ = [
     "Retry",
     "Share",
     "Worker",
+    "__version__",
     "open",
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from importlib.metadata import version
 
 from postroom.engine import QueueInfo
 from postroom.findings import Finding, bad, fine, worth_a_change
@@ -12,6 +11,7 @@ from postroom.keeper import LOCK_KEY, LOCK_KIND
 from postroom.limits import MAX_BATCH
 from postroom.room import Room
 from postroom.stats import QueueStats
+from postroom.version import __version__
 
 #: From this part of a limit on it is worth a change.
 _NEARLY = 0.9
@@ -19,7 +19,7 @@ _NEARLY = 0.9
 
 def examine(room: Room) -> list[Finding]:
     """Everything that was looked at; changes nothing. Raises EngineUnavailable if the store is away."""
-    release = f"Postroom {version('postroom')}, Python {platform.python_version()}"
+    release = f"Postroom {__version__}, Python {platform.python_version()}"
     return [fine("release", release), *room.engine.inspect(), _keeper(room), *_queues(room), *_sla(room)]
 
 

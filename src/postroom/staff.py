@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from postroom.errors import Closed, PostroomError
 from postroom.ids import new_token
 from postroom.limits import MAX_BATCH
 from postroom.logs import Record
+from postroom.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +84,7 @@ def _seen(record: Record, now: int) -> WorkerInfo:
 
 def this_process(name: str, *, door: str = "python", celery: str = "") -> WorkerInfo:
     """What does not change about a worker of this process."""
-    import platform
-    from importlib.metadata import version
-
-    versions = {"postroom": version("postroom"), "python": platform.python_version()}
+    versions = {"postroom": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
     if celery:
         versions["celery"] = celery
     return WorkerInfo(name=name, host=os.uname().nodename, pid=os.getpid(), door=door, versions=versions)

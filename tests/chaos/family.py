@@ -106,7 +106,7 @@ def worker_in_child(path: str) -> None:
         queue = room.queue("q")
         queue.put_many(range(50))
         before = Worker(room, {"other": lambda delivery: None}).start()  # threads of every kind
-        child = multiprocessing.get_context("fork").Process(target=_work, args=(room,))
+        child = multiprocessing.get_context("fork").Process(target=_work, args=(room,), daemon=True)
         child.start()
         queue.put_many(range(50))
         eventually(lambda: queue.stats().counters["acked"] == 100)
@@ -140,7 +140,22 @@ def child_outlives(path: str) -> None:
         print(*codes, again.queue("q").stats().ready)
 
 
-SCENES = {scene.__name__: scene for scene in (put_together, fork_under_load, worker_in_child, child_outlives)}
+def threads_import_nothing(path: str) -> None:
+    """No thread of a worker imports: a child forked meanwhile would wait for that import for ever."""
+    with opened(path) as room:
+        queue = room.queue("q")
+        worker = Worker(room, {"q": lambda delivery: None})
+        loaded = set(sys.modules)
+        with worker:
+            queue.put("x")
+            eventually(lambda: queue.stats().counters["acked"] == 1 and bool(room.workers()))
+        print(*sorted(set(sys.modules) - loaded))
+
+
+SCENES = {
+    scene.__name__: scene
+    for scene in (put_together, fork_under_load, worker_in_child, child_outlives, threads_import_nothing)
+}
 
 if __name__ == "__main__":
     SCENES[sys.argv[1]](sys.argv[2])

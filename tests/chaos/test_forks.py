@@ -22,6 +22,7 @@ ALL = 1 + (family.CHILDREN + 1) * family.PUTS
         ("fork_under_load", "0 0 0 0 0 0 0 0 0 0 True"),
         ("worker_in_child", "0 100 100"),
         ("child_outlives", "0 6"),
+        ("threads_import_nothing", ""),
     ],
 )
 def test_both_sides_of_a_fork_go_on(tmp_path: Path, scene: str, said: str) -> None:

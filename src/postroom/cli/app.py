@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from postroom.version import __version__
+
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
@@ -24,8 +26,6 @@ app: typer.Typer = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from postroom import __version__
-
         typer.echo(f"postroom {__version__}")
         raise typer.Exit
 

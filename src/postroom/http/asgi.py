@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from litestar import Litestar, Request, Router
@@ -30,6 +29,7 @@ from postroom.http.service import Service, provide_desk
 from postroom.keeper import Keeper
 from postroom.limits import MAX_PUT_BYTES
 from postroom.room import Room
+from postroom.version import __version__
 
 PREFIX = "/api/v1"
 #: A full call of bodies as base64, and what is said beside them.
@@ -112,7 +112,7 @@ def _openapi(*, guarded: bool) -> OpenAPIConfig:
         components=Components(security_schemes=schemes if guarded else {}),
         security=[{"bearer": []}, {"session": []}] if guarded else None,
         title="Postroom",
-        version=version("postroom"),
+        version=__version__,
         description="Every verb of a room. Times are epoch milliseconds; spans are seconds or text.",
         license=License(name="MIT"),
         openapi_router=Router(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -25,6 +24,7 @@ from postroom.staff import read_workers
 from postroom.stats import QueueStats
 from postroom.telemetry import samples
 from postroom.telemetry.timers import HasEngine
+from postroom.version import __version__
 
 try:
     from prometheus_client import CollectorRegistry, start_http_server
@@ -236,7 +236,7 @@ class HasConfig(HasEngine, Protocol):
 
 
 def collector(room: HasConfig) -> RoomCollector:
-    return RoomCollector(room.engine, version("postroom"), room.config.keeper_ttl)
+    return RoomCollector(room.engine, __version__, room.config.keeper_ttl)
 
 
 class MetricsServer:

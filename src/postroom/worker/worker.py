@@ -93,14 +93,14 @@ class Worker:
         self._queues = queues
         self._order: Order = order
         self._weights = weights
-        self._around = around
+        self._around = self._surroundings(around)
         self._breakers = {**registered.breakers(queues or registered.queues), **(breakers or {})}
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._shares = dict(shares or {})
         self._stop_timeout = milliseconds(stop_timeout, "stop_timeout") / 1_000
         self._with_keeper = keeper
-        self._metrics_at = None if metrics_port is None else (metrics_port, metrics_host)
+        self._open_metrics = None if metrics_port is None else self._metrics_at(metrics_port, metrics_host)
         self.metrics: MetricsServer | None = None
         self._stopping = threading.Event()
         self._running = threading.Lock()
@@ -146,6 +146,22 @@ class Worker:
         if not config.idempotency_every_task or is_guarded(handler):
             return handler
         return idempotent(ttl=config.idempotency_ttl / 1_000)(handler)
+
+    # What only some workers need is loaded by these two, not later in the thread that works: a program that
+    # forks while a thread imports leaves its child waiting for that import for ever.
+
+    def _surroundings(self, around: Around | None) -> Around | None:
+        """What is around every job: its span, if the room is traced, and inside it what the user wants."""
+        if not self.room.config.tracing:
+            return around
+        from postroom.telemetry.tracing import around as traced
+
+        return traced(around)
+
+    def _metrics_at(self, port: int, host: str) -> Callable[[], MetricsServer]:
+        from postroom.telemetry.exporter import MetricsServer
+
+        return lambda: MetricsServer(self.room, port, host)
 
     # --- running ----------------------------------------------------------------------------
 
@@ -206,7 +222,7 @@ class Worker:
             self._running.release()
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
-        crew = Crew(self._concurrency, self._handlers, self._surroundings(), self._note_error, self._wake)
+        crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
         limits = (self._concurrency, self._prefetch, self._shares)
         dispatcher = Dispatcher(self.room, rotation, crew, *limits, self.name, self._breakers)
         self._dispatcher, self._crew = dispatcher, crew
@@ -225,19 +241,9 @@ class Worker:
             ending.callback(lambda: crew.dismiss(wait=not dispatcher.busy))
             self._work_with(dispatcher, heartbeat, drain)
 
-    def _surroundings(self) -> Around | None:
-        """What is around every job: its span, if the room is traced, and inside it what the user wants."""
-        if not self.room.config.tracing:
-            return self._around
-        from postroom.telemetry.tracing import around
-
-        return around(self._around)
-
     def _serve_metrics(self, ending: contextlib.ExitStack) -> None:
-        if self._metrics_at is not None:
-            from postroom.telemetry.exporter import MetricsServer
-
-            self.metrics = ending.enter_context(MetricsServer(self.room, *self._metrics_at))
+        if self._open_metrics:
+            self.metrics = ending.enter_context(self._open_metrics())
 
     def _attend(self, dispatcher: Dispatcher, queues: Sequence[str], ending: contextlib.ExitStack) -> None:
         """Show the room that somebody works here, until the end."""
