@@ -197,10 +197,13 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(NamedTuple):
-    """The answer to one put call: a result per message, and how deep the queue is now."""
+    """The answer to one put call: a result per message, and how deep the queue is now.
+
+    The depth is None where the policy of the queue has no use for it: neither capacity nor warn_depth.
+    """
 
     puts: list[Put]
-    depth: int
+    depth: int | None
 
 
 class Receipt(NamedTuple):

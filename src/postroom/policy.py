@@ -203,6 +203,11 @@ class Policy:
         level = _STRICT if self.aging is None else self.aging * _TICKS
         return (MAX_PRIORITY - priority) * level + seq
 
+    @property
+    def watches_depth(self) -> bool:
+        """Whether a put has to know how many wait."""
+        return self.capacity is not None or self.warn_depth is not None
+
     def is_suspect(self, ran_out: int, strays: int) -> bool:
         """Whether a message may be what kills its consumers."""
         return ran_out > 0 or strays >= self.suspect_after

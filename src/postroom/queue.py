@@ -163,7 +163,7 @@ class Queue:
             )
 
     def _warn_if_deep(self, accepted: Accepted, limit: int | None) -> None:
-        if limit is None or accepted.depth < limit:
+        if limit is None or accepted.depth is None or accepted.depth < limit:
             return
         now, warned = time.monotonic(), self.room.warned
         if now - warned.get(self.name, float("-inf")) < _WARN_EVERY:

@@ -228,7 +228,7 @@ class DeadLetters:
 
         def put(queue: str, messages: list[NewMessage]) -> Accepted:
             if dry_run:
-                return Accepted([], 0)
+                return Accepted([], None)
             self.room.policy(queue)
             return self.room.engine.put(queue, messages)
 

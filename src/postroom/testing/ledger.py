@@ -98,7 +98,9 @@ class Ledger:
             put.created and not message.failure for message, put in zip(messages, accepted.puts, strict=True)
         )
         if self.policy.capacity is not None and waits:
-            assert accepted.depth <= self.policy.capacity, "beyond the capacity"
+            assert accepted.depth is not None and accepted.depth <= self.policy.capacity, (
+                "beyond the capacity"
+            )
 
     def _enter(self, message: NewMessage, now: int, *, plain: bool, replay: bool = False) -> None:
         self._number += 1

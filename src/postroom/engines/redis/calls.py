@@ -63,6 +63,11 @@ def put_args(messages: Sequence[NewMessage]) -> list[Argument]:
     return args + extras
 
 
+def depth_of(reply: Sequence[int]) -> int | None:
+    """What a put says of the depth; -1: nobody wants to know."""
+    return reply[1] if reply[1] >= 0 else None
+
+
 def puts_of(messages: Sequence[NewMessage], answers: list[bytes] | None) -> list[Put]:
     if answers is None:
         return [Put(message.id) for message in messages]

@@ -170,7 +170,7 @@ class RedisEngine(Engine):
                 " repeat the put with the same ids",
                 ids=[message.id for message in messages],
             )
-        return Accepted(calls.puts_of(messages, reply[2] if len(reply) > 2 else None), reply[1])
+        return Accepted(calls.puts_of(messages, reply[2] if len(reply) > 2 else None), calls.depth_of(reply))
 
     def _put(self, queue: str, *args: calls.Argument) -> tuple[Any, bool]:
         """The answer of the script, and whether what it wrote is as safe as it has to be."""
@@ -186,7 +186,7 @@ class RedisEngine(Engine):
         if self._replicated or not is_straightforward(message):
             return None
         reply = self._step(scripts.PUT_ONE, queue, *draft(message), keys=self._names.put_one(queue))
-        return Accepted([Put(message.id)], reply[1]) if reply else None
+        return Accepted([Put(message.id)], calls.depth_of(reply)) if reply else None
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         return self.turn(queue, (), (), request).claimed

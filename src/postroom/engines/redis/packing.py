@@ -280,6 +280,7 @@ def _policy_numbers(policy: Policy) -> dict[str, int]:
         "level": policy.order(254, 0),
         "aging": policy.aging,
         "capacity": policy.capacity,
+        "warn_depth": policy.warn_depth,
         "rate_count": rate.count if rate else None,
         "rate_per": rate.per if rate else None,
         "rate_full": rate.full if rate else None,

@@ -23,7 +23,7 @@ _FORGET = 1_000
 def accept(state: QueueState, messages: Sequence[NewMessage], now: int) -> Accepted:
     """One call."""
     _forget(state, len(messages), now)
-    return Accepted(put(state, messages, now), state.waiting)
+    return Accepted(put(state, messages, now), _told(state, state.waiting))
 
 
 def accept_together(
@@ -38,8 +38,12 @@ def accept_together(
     accepted = []
     for call in calls:
         depth += len(call)
-        accepted.append(Accepted([Put(message.id) for message in call], depth))
+        accepted.append(Accepted([Put(message.id) for message in call], _told(state, depth)))
     return accepted
+
+
+def _told(state: QueueState, depth: int) -> int | None:
+    return depth if state.policy.watches_depth else None
 
 
 def _forget(state: QueueState, count: int, now: int) -> None:

@@ -71,9 +71,15 @@ class PutContract(ContractBase):
         assert self.engine.put(self.queue, messages).puts == [Put(message.id) for message in messages]
 
     def test_depth_counts_ready_and_scheduled_but_not_processing(self) -> None:
+        self.declare(warn_depth=10)
         self.put_and_take()
         self.put(delay=SECOND)
         assert self.engine.put(self.queue, [self.message()]).depth == 2
+        assert self.engine.put(self.queue, [self.message(delay=SECOND)]).depth == 3
+
+    def test_depth_is_not_told_where_no_policy_asks_for_it(self) -> None:
+        assert self.engine.put(self.queue, [self.message()]).depth is None
+        assert self.engine.put(self.queue, [self.message(delay=SECOND), self.message()]).depth is None
 
     def test_the_same_id_in_two_queues_is_two_messages(self) -> None:
         message = self.message()

@@ -3,7 +3,7 @@
 -- ARGV [3] text and [4] numbers of the policy of a new queue ('' when it is thought to exist),
 --      [5] n, then for each message: id, draft, rest; then for each that has a unique_key or a failure:
 --      its number, unique_key, and the failure's note, signature and group ('' and '' and '' for none)
--- Returns rings, depth, and what each put came to: '' (created), its own id or the id of the holder;
+-- Returns rings, depth (-1 where no policy watches it), and what each put came to: '' (created), its own id or the id of the holder;
 --         'unknown' when there is no such queue and no policy to make it by
 
 local BIG_ANSWER, FORGET = 4194304, 1000
@@ -218,7 +218,7 @@ end
 if #new > 0 then
   count('put', #new)
 end
-local depth = waiting()
+local depth = (policy.capacity or policy.warn_depth) and waiting() or -1
 local wanted = finish_step()
 if #new == n then
   return { wanted, depth }

@@ -6,7 +6,7 @@
 -- KEYS [1] meta, [2] ready, [3] suspects, [4] due, [5] body, [6] known, [7] wake
 -- ARGV [1] the time or '', [2] waiters of the caller's own process (see books.lua), [3] id, [4] draft,
 --      [5] rest (see put.lua)
--- Returns rings and depth; false when it takes `put`
+-- Returns rings, and depth as `put` does; false when it takes `put`
 
 local call, floor = redis.call, math.floor
 local now = tonumber(ARGV[1])
@@ -24,7 +24,10 @@ if policy.format > FORMAT_KNOWN or silence < 0 or silence > policy.lease / 2 or 
   return false
 end
 local id = ARGV[3]
-local depth = call('ZCARD', KEYS[2]) + call('ZCARD', KEYS[3]) + call('ZCARD', KEYS[4]) + 1
+local depth = -1
+if policy.capacity or policy.warn_depth then
+  depth = call('ZCARD', KEYS[2]) + call('ZCARD', KEYS[3]) + call('ZCARD', KEYS[4]) + 1
+end
 if (policy.capacity and depth > policy.capacity) or call('ZSCORE', KEYS[6], id) then
   return false
 end
@@ -40,11 +43,13 @@ if seq <= last then
   seq = last + 1
 end
 call('ZADD', KEYS[2], (255 - priority) * policy.level + seq, id)
+call('HSET', KEYS[1], 'seq', seq, 'put', put + 1)
 if silence >= floor(policy.lease / FRESH) then
-  called = now
+  call('HSET', KEYS[1], 'called', now)
 end
-local big = tonumber(found[4])
-call('HSET', KEYS[1], 'seq', seq, 'put', put + 1, 'called', called, 'big', #value > big and #value or big)
+if #value > tonumber(found[4]) then
+  call('HSET', KEYS[1], 'big', #value)
+end
 if ARGV[2] == '0' and call('LLEN', KEYS[7]) == 0 then
   call('RPUSH', KEYS[7], 'w')
 end
