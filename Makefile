@@ -15,7 +15,7 @@ run: setup   ## the demo, served over HTTP until Ctrl-C
 
 test: lint types   ## everything that must hold: lint, types, tests
 	@bash tools/setup celery56
-	@.venv/bin/python -m pytest -n auto $(ARGS)
+	@.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: setup   ## rules and formatting
 	@.venv/bin/python -m ruff check .
