@@ -38,7 +38,7 @@ class Block(NamedTuple):
     @property
     def file(self) -> str:
         """The name in its first line, `# shop/jobs.py`, if it is a file."""
-        found = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
+        found = re.match(r"# ([\w./@-]+\.\w+)\n", self.text)
         return found[1] if found else ""
 
 

@@ -31,7 +31,7 @@ from tests.redis import servers
 TRIED = {"python", "sh", "toml", "yaml", "ini", "conf"}
 SEEN = {"text", "mermaid", "markdown"}
 #: As many as there are; each new one needs a reason that a reader understands.
-NOT_RUN = 0
+NOT_RUN = 1
 
 
 def of(kind: str, page: str = "") -> list[Block]:
@@ -52,6 +52,10 @@ def test_what_cannot_be_run_says_why() -> None:
     assert len(marked) == NOT_RUN, marked
 
 
+#: A Redis with which the doctor is content.
+SOUND = {"appendonly": "yes", "save": "900 1", "maxmemory": "1gb"}
+
+
 # ---- Python ----------------------------------------------------------------------------------------
 
 
@@ -60,8 +64,7 @@ def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
     """What stands for the addresses on the pages: a Redis, a server, a port that nobody else has."""
     folder = tmp_path_factory.mktemp("neighbours")
     port, held = servers.claimed_port()
-    held.close()
-    with servers.single() as redis, serving(f"sqlite:///{folder}/jobs.db", folder) as served:
+    with held, servers.single(SOUND) as redis, serving(f"sqlite:///{folder}/jobs.db", folder) as served:
         yield {
             "redis://localhost:6379/0": redis.url(),
             "http://127.0.0.1:8025": served.address,
@@ -75,6 +78,11 @@ def replaced(text: str, neighbours: dict[str, str]) -> str:
     return text
 
 
+def scripts(page: str) -> list[str]:
+    """What is no file: to be run as it stands, one after the other."""
+    return [block.text for block in of("python", page) if not (block.file or block.not_run)]
+
+
 def write_files(page: str, folder: Path) -> None:
     """The files that a page shows: those with a name, and its first TOML as the configuration."""
     for block in reversed(of("toml", page)):
@@ -86,13 +94,11 @@ def write_files(page: str, folder: Path) -> None:
             file.write_text(block.text, encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in pages("python") if not all(b.file for b in of("python", page))]
-)
+@pytest.mark.parametrize("page", [page for page in pages("python") if scripts(page)])
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, neighbours: dict[str, str]) -> None:
-    blocks = [block for block in of("python", page) if not (block.file or block.not_run)]
+    write_files(page, tmp_path)
     script = tmp_path / "page.py"
-    script.write_text(replaced("\n".join(block.text for block in blocks), neighbours), encoding="utf-8")
+    script.write_text(replaced("\n".join(scripts(page)), neighbours), encoding="utf-8")
     command = [sys.executable, str(script)]
     ran = subprocess.run(
         command, check=False, cwd=tmp_path, env=CLEAN, capture_output=True, text=True, timeout=100
@@ -139,7 +145,9 @@ def test_what_ends_by_itself_is_carried_out(
     inside = Inside(monkeypatch, capsys)
     for block in of("sh", page):
         for program, *args in commands(replaced(block.text, neighbours)):
-            if program == "postroom" and (ends := ending(args, tmp_path)):
+            if program == "python":
+                subprocess.run([sys.executable, *args], check=True, capture_output=True)
+            elif program == "postroom" and (ends := ending(args, tmp_path)):
                 if ends[0] == "worker":  # imports what other pages call the same
                     Shell(tmp_path).run(*ends, POSTROOM_URL=os.environ["POSTROOM_URL"])
                 else:
