@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import typer
 from celery import Celery
@@ -10,6 +14,7 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 
 from postroom.cli.app import app
+from tools.reference import server
 
 POSTROOM: Any = typer.main.get_command(app)
 
@@ -31,6 +36,28 @@ def read_celery(args: list[str]) -> None:
     assert path, args
     context = CLIContext(app=Celery(set_as_current=False), no_color=True, workdir=None)
     command.make_context(" ".join(["celery", *path]), list(rest), obj=context)
+
+
+@cache
+def _routes() -> list[tuple[str, re.Pattern[str]]]:
+    actions = server()[1]
+    return [(method, re.compile(re.sub(r"\{\w+\}", "[^/]+", path))) for method, path in actions]
+
+
+def read_request(method: str, path: str) -> None:
+    """Whether the server has such a route; a path of the API may leave out where that begins."""
+    paths = (path, f"/api/v1{path}")
+    found = any(
+        asked == method.lower() and route.fullmatch(path) for asked, route in _routes() for path in paths
+    )
+    assert found, f"there is no {method} {path}"
+
+
+def read_curl(args: list[str]) -> None:
+    given = dict(pairwise(args))
+    method = given.get("-X") or ("POST" if "-d" in args else "GET")
+    (url,) = (word for word in args if re.match(r"https?://|localhost", word))
+    read_request(method, urlsplit(url if "://" in url else f"http://{url}").path)
 
 
 def _descend(command: Any, args: list[str]) -> tuple[list[str], Any, list[str]]:

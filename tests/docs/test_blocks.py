@@ -10,6 +10,7 @@ A block that can only be run elsewhere says so to the reader, right below it, an
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from postroom.config import load
 from tests.cli.inside import Inside
 from tests.cli.shell import CLEAN, Shell
 from tests.docs.blocks import BLOCKS, REPO, Block, commands
-from tests.docs.shell import read_celery, read_postroom
+from tests.docs.shell import read_celery, read_curl, read_postroom
 from tests.http.servers import serving
 from tests.redis import servers
 
@@ -112,6 +113,10 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path, neighbours: dict[str
 ELSEWHERE = ("docs/how-to/dead-letters.md", "examples/")
 #: What has to be told to end, and what never does.
 ENDS_BY = {"top": ["--once"], "event tail": ["--for", "100ms"], "worker": ["--drain"]}
+#: Started, or checked, by test_deploying.
+DEPLOYED = {"systemctl", "uvicorn"}
+#: The files that a page shows.
+FILES = {page: {block.file for block in BLOCKS if block.page == page} for page in pages("sh")}
 NEVER_ENDS = {"serve", "keeper run", "celery worker", "events worker", "demo"}
 
 
@@ -123,12 +128,16 @@ def test_commands_are_read_by_the_real_ones(block: Block) -> None:
                 read_postroom(args)
             case "celery":
                 read_celery(args)
+            case "curl":
+                read_curl(args)
             case "make":
                 subprocess.run(["make", "-n", *args], check=True, cwd=REPO, capture_output=True)
             case "python" if args[0] == "-m":
-                assert (REPO / args[1].replace(".", "/")).exists() or (
-                    REPO / f"{args[1].replace('.', '/')}.py"
-                ).exists()
+                assert importlib.util.find_spec(args[1]), args
+            case "python":
+                assert args[0] == "-c" or args[0] in FILES[block.page] | {"order.py"}, args
+            case _:
+                assert program in DEPLOYED or block.page.startswith(ELSEWHERE), program
 
 
 @pytest.mark.parametrize("page", [page for page in pages("sh") if not page.startswith(ELSEWHERE)])
