@@ -10,8 +10,10 @@ A block that can only be run elsewhere says so to the reader, right below it, an
 
 from __future__ import annotations
 
+import codeop
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,6 +109,17 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path, neighbours: dict[str
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_tutorial_can_be_pasted_into_an_interpreter() -> None:
+    """There a block ends with an empty line, and what follows it without one is a mistake."""
+    for block in of("python", "docs/tutorial.md"):
+        compiler, pending = codeop.CommandCompiler(), list[str]()
+        for line in [*block.text.splitlines(), ""]:
+            pending.append(line)
+            if compiler("\n".join(pending), str(block), "single"):
+                pending.clear()
+        assert not "".join(pending), block
+
+
 # ---- Shell -----------------------------------------------------------------------------------------
 
 #: The runbook is one long script and has a test of its own; examples are run by theirs.
@@ -166,7 +179,7 @@ def test_what_ends_by_itself_is_carried_out(
 def ending(args: list[str], folder: Path) -> list[str]:
     """The arguments with which it ends by itself; none if it does not, or needs what is not on the page."""
     command = " ".join(read_postroom(args))
-    elsewhere = any("://" in word and "127.0.0.1" not in word for word in args)
+    elsewhere = any("://" in word and not re.search(r"127\.0\.0\.1|sqlite:///\w", word) for word in args)
     if command in NEVER_ENDS or elsewhere or (command == "worker" and not has_handlers(args, folder)):
         return []
     return [*args, *ENDS_BY.get(command, [])]
