@@ -57,6 +57,21 @@ def _block(page: Path, text: str, found: re.Match[str]) -> Block:
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
+def of(kind: str, page: str = "") -> list[Block]:
+    return [block for block in BLOCKS if block.kind == kind and (not page or block.page == page)]
+
+
+def write_files(page: str, folder: Path) -> None:
+    """The files that a page shows: those with a name, and its first TOML as the configuration."""
+    for block in reversed(of("toml", page)):
+        (folder / "postroom.toml").write_text(block.text, encoding="utf-8")
+    for block in of("python", page):
+        if block.file:
+            file = folder / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
+
+
 def commands(text: str) -> Iterator[list[str]]:
     """The simple commands of a shell script: without comments, assignments and redirections."""
     lexer = shlex.shlex(

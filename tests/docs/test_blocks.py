@@ -25,7 +25,7 @@ import pytest
 from postroom.config import load
 from tests.cli.inside import Inside
 from tests.cli.shell import CLEAN, Shell
-from tests.docs.blocks import BLOCKS, REPO, Block, commands
+from tests.docs.blocks import BLOCKS, REPO, Block, commands, of, write_files
 from tests.docs.shell import read_celery, read_curl, read_postroom
 from tests.http.servers import serving
 from tests.redis import servers
@@ -35,10 +35,6 @@ TRIED = {"python", "sh", "toml", "yaml", "ini", "conf"}
 SEEN = {"text", "mermaid", "markdown"}
 #: As many as there are; each new one needs a reason that a reader understands.
 NOT_RUN = 1
-
-
-def of(kind: str, page: str = "") -> list[Block]:
-    return [block for block in BLOCKS if block.kind == kind and (not page or block.page == page)]
 
 
 def pages(kind: str) -> list[str]:
@@ -84,17 +80,6 @@ def replaced(text: str, neighbours: dict[str, str]) -> str:
 def scripts(page: str) -> list[str]:
     """What is no file: to be run as it stands, one after the other."""
     return [block.text for block in of("python", page) if not (block.file or block.not_run)]
-
-
-def write_files(page: str, folder: Path) -> None:
-    """The files that a page shows: those with a name, and its first TOML as the configuration."""
-    for block in reversed(of("toml", page)):
-        (folder / "postroom.toml").write_text(block.text, encoding="utf-8")
-    for block in of("python", page):
-        if block.file:
-            file = folder / block.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block.text, encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", [page for page in pages("python") if scripts(page)])

@@ -20,8 +20,9 @@ import yaml
 import postroom
 from postroom.config import Config, load
 from postroom.findings import Level
+from tests.cli.inside import Inside
 from tests.cli.shell import CLEAN, Shell
-from tests.docs.blocks import BLOCKS, Block, commands
+from tests.docs.blocks import Block, commands, of, write_files
 from tests.docs.shell import read_postroom
 from tests.redis import servers
 
@@ -29,12 +30,28 @@ HOW_TO = "docs/how-to"
 
 
 def shown(page: str, kind: str) -> list[Block]:
-    return [block for block in BLOCKS if block.page == f"{HOW_TO}/{page}" and block.kind == kind]
+    return of(kind, f"{HOW_TO}/{page}")
 
 
 def loaded(text: str, folder: Path) -> Config:
     (folder / "postroom.toml").write_text(text, encoding="utf-8")
     return load(folder / "postroom.toml", environ={})
+
+
+# ---- By role ---------------------------------------------------------------------------------------
+
+
+def test_workers_of_a_role_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(f"{HOW_TO}/run-workers-by-role.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    inside = Inside(monkeypatch, capsys)
+    assert inside.run("config", "check", "--strict").out == "ok\n"
+    inside.run("message", "put", "emails", '{"to": "ada"}')
+    inside.run("message", "put", "chat", '{"who": "bob"}', "--kind", "joined")
+    worked = Shell(tmp_path).run("worker", "--role", "fast", "--drain").stdout
+    assert sorted(worked.splitlines()) == ["bob joined", "to ada"]
 
 
 # ---- systemd ---------------------------------------------------------------------------------------
@@ -203,9 +220,7 @@ def answers(address: str) -> bool:
 
 def test_the_service_with_fastapi_runs(tmp_path: Path) -> None:
     """Put twice by a route, seen through the mounted API, worked on by a worker of its own."""
-    for kind in ("toml", "python"):
-        for block in shown("use-with-fastapi.md", kind):
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    write_files(f"{HOW_TO}/use-with-fastapi.md", tmp_path)
     shell = Shell(tmp_path)
     token = shell.run("token", "create", "ada", "--role", "admin").stdout.strip()
     with web(tmp_path) as address:
