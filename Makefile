@@ -2,7 +2,7 @@
 # Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format bench battle screenshots package sbom clean
+.PHONY: help setup run test lint types format bench battle screenshots package reference sbom clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
@@ -48,6 +48,9 @@ screenshots: setup   ## pictures of the dashboard, for docs/images
 package:   ## wheel and source in dist/, tried with every extra in an empty venv; types of all public names
 	@bash tools/setup package
 	@.venv/bin/python -m tests.package.matrix
+
+reference: setup   ## the pages of docs/reference that are made from the code
+	@.venv/bin/python tools/reference.py
 
 sbom:   ## dist/postroom.cdx.json: what an installation with all extras consists of
 	@bash tools/setup all

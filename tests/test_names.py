@@ -18,14 +18,19 @@ from kombu.transport import TRANSPORT_ALIASES
 from postroom import errors, settings
 from postroom.breaker import Breaker
 from postroom.celery import options
+from postroom.celery.events import EventsApp
+from postroom.celery.events import settings as event_settings
 from postroom.cli.app import app
 from postroom.engines.redis.names import Names
+from postroom.http import app as http_app
+from postroom.http.stream import events
 from postroom.logs import Event
 from postroom.telemetry.exporter import RoomCollector
 from postroom.worker import Worker
 from tests.door.staging import room_on
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "names.md"
+DASHBOARD = Path(__file__).parents[1] / "src" / "postroom" / "dashboard"
 
 
 class Row(NamedTuple):
@@ -103,6 +108,19 @@ def is_of_a_worker(name: str) -> bool:
         return name in argument_of(Worker) or hasattr(Worker(room, {}), name)
 
 
+def is_of_an_event_app(name: str) -> bool:
+    return name in inspect.signature(event_settings.read).parameters or name in argument_of(EventsApp)
+
+
+@cache
+def is_route(name: str) -> bool:
+    """As the server's own document has them."""
+    method, _, path = name.partition(" ")
+    with room_on() as room:
+        document: Any = http_app(room, keeper=False, routes=[events]).openapi_schema.to_schema()  # type: ignore[attr-defined]
+    return method.lower() in document["paths"].get(path, {})
+
+
 def error_codes(root: type[errors.PostroomError]) -> set[str]:
     return {root.code}.union(*(error_codes(child) for child in root.__subclasses__()))
 
@@ -125,6 +143,10 @@ KNOWS: dict[str, Callable[[str], bool]] = {
     "metric": lambda name: name in metrics(),
     "worker": is_of_a_worker,
     "breaker": lambda name: name in argument_of(Breaker),
+    "event app": is_of_an_event_app,
+    "variable": lambda name: name in vars(event_settings).values(),
+    "route": is_route,
+    "page": lambda name: (DASHBOARD / "pages" / f"{name}.js").exists(),
 }
 
 
@@ -150,4 +172,4 @@ def test_a_name_that_does_not_exist_is_found_out(kind: str) -> None:
 
 def test_every_kind_of_name_is_on_the_page() -> None:
     assert {row.kind for row in rows()} - {""} == set(KNOWS)
-    assert len(rows()) > 120
+    assert len(rows()) > 160

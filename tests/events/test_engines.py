@@ -26,7 +26,7 @@ def redis() -> Iterator[servers.Server]:
 def test_delays_and_dead_letters_are_the_engine_s(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
-    """On memory the same is in docs/how-to/events-between-services.md, which is run by tests/test_docs.py."""
+    """On memory the same is in docs/how-to/events-between-services.md, which is run by tests/docs."""
     url = f"sqlite:///{tmp_path}/events.db"
     if engine == "redis":
         url = request.getfixturevalue("redis").url()
