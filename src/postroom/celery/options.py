@@ -175,7 +175,7 @@ def config_of(options: Options, url: str) -> Config:
     """The configuration of the room behind this URL. Raises ConfigError."""
     if options.config in _named:
         return _named[options.config][0]
-    return load(options.config, url=url)
+    return load(options.config, url=url).for_tasks()
 
 
 def breakers_of(options: Options) -> Breakers:
