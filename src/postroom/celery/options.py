@@ -195,6 +195,15 @@ def url_of(client: Any) -> str:
     return _with_options(url, client.transport_options or {}, client.ssl)
 
 
+def urls_of(client: Any) -> list[str]:
+    """The same of every broker that a connection may turn to, in their order."""
+    others = client.alt if len(client.alt or ()) > 1 else ()
+    given = client.transport_options or {}
+    return [_with_options(url.removeprefix("postroom+"), given, client.ssl) for url in others] or [
+        url_of(client)
+    ]
+
+
 def _from_parts(client: Any) -> str:
     """The URL of a connection that was made from a host, a port and so on."""
     transport = client.transport_cls
