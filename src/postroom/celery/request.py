@@ -51,6 +51,7 @@ class Request(CelerysRequest):
 
     def _tell(self, delivery: Delivery) -> None:
         """Have the task know which retry this is, and when it has to be done."""
+        assert self._office is not None
         policy = self._policy()
         told = self._request_dict
         told["retries"] = (told.get("retries") or 0) + delivery.attempt
