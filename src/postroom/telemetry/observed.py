@@ -242,8 +242,8 @@ class Observed(Engine):
     def declare(self, queue: str, policy: Policy) -> None:
         self.engine.declare(queue, policy)
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
-        return self.engine.drop(queue, force=force, by=by)
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
+        return self.engine.drop(queue, force=force, by=by, why=why)
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         return self.engine.queues(names)
