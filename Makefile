@@ -33,10 +33,11 @@ bench:   ## the measurements
 	@bash tools/setup bench
 	@.venv/bin/python -m bench $(ARGS)
 
-battle: setup   ## Celery's workers killed for half an hour, and everything with the oldest Celery
+battle: setup   ## workers killed for half an hour, 200 of them while they pay; everything with the oldest Celery
 	@bash tools/setup celery56
 	@.venv/bin/python -m tests.celery.figures
 	@.venv/bin/python -m tests.events.flood
+	@.venv/bin/python -m examples.payments --kills 200
 	@.venv/bin/python -m tests.celery.battle $(ARGS)
 	@.venv-celery56/bin/python -m tests.celery.battle --tasks 2000 --kills 5 --only redis
 	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py \

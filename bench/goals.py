@@ -62,6 +62,9 @@ GOALS: dict[str, dict[str, Target]] = {
     },
     "redis": {
         "put_many": _at_least(40_000),
+        "round trips a message: idempotent": Target(2),
+        "round trips a message: shared breaker": Target(1),
+        "round trips a message: rate_key": Target(1),
         "telemetry on ÷ off, drain": _at_least(0.95),
         "telemetry on ÷ off, processor time": Target(1.05),
         "put, one by one: Postroom ÷ the fastest of the others": _EVEN,

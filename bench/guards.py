@@ -1,11 +1,18 @@
-"""What the guards cost: a look at a breaker, a handler that runs once, a put that is counted for its key."""
+"""What the guards cost: a look at a breaker, a handler that runs once, a put that is counted for its key.
+
+On Redis also what each adds to the round trips of a message, by the server's own count.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
+from statistics import median
 
 from bench.measure import Case, rate
-from bench.stage import BODY, Stage
+from bench.server import Books
+from bench.stage import BODY, Stage, queue_at
 from postroom import Policy
 from postroom.breaker import Breaker
 from postroom.idempotency import idempotent
@@ -17,6 +24,7 @@ def cases(stage: Stage) -> list[Case]:
     again = (stage.figure("a duplicate of it", "/s"),)
     return [
         *([_breaker(stage)] if stage.engine == "memory" else []),
+        *([_round_trips(stage)] if stage.engine == "redis" else []),
         Case("idempotent", (*once, *again), lambda: _idempotent(stage)),
         Case("put by rate_key", (stage.figure("put with a rate_key ÷ without", "×"),), lambda: _put(stage)),
     ]
@@ -41,6 +49,34 @@ def _breaker(stage: Stage) -> Case:
     return Case("breaker", (stage.figure("a call through a closed breaker", "µs"),), trial)
 
 
+def _round_trips(stage: Stage) -> Case:
+    count = stage.size(1_000, 100)
+    guards = ("idempotent", "shared breaker", "rate_key")
+    figures = tuple(stage.figure(f"round trips a message: {name}", "") for name in guards)
+
+    def trial() -> list[float]:
+        with stage.url() as url, queue_at(url) as queue, Books(url) as books:
+            room = queue.room
+            counted = room.queue(queue.name, Policy(put_rate="900000000/h"))
+            once = idempotent(lambda key: key, room=room, name=queue.name)(abs)
+            guarded = Breaker("bench", room=room)(abs)
+            used = functools.partial(_trips, books, count)
+            plain = used(lambda number: counted.put(BODY))
+            keyed = used(lambda number: counted.put(BODY, rate_key="key"))
+            return [used(once), used(guarded), round(keyed - plain, 2)]
+
+    return Case("round trips of guards", figures, trial)
+
+
+def _trips(books: Books, count: int, work: Callable[[int], object]) -> float:
+    work(-1)  # not counted: connections and scripts are new to it
+    before = books.round_trips()
+    for number in range(count):
+        work(number)
+    # One asks for the number; a look at the store once a second is not a message's.
+    return round((books.round_trips() - before - 1) / count, 2)
+
+
 def _idempotent(stage: Stage) -> list[float]:
     count = stage.calls(10_000, 2_000)
     with stage.queue() as queue:
@@ -57,7 +93,9 @@ def _put(stage: Stage) -> list[float]:
     count = stage.calls(10_000, 2_000)
     with stage.queue() as queue:
         counted = queue.room.queue(queue.name, Policy(put_rate="900000000/h"))
-        return [_spent(counted, count, "key") / _spent(counted, count, None)]
+        return [
+            median(_spent(counted, count // 5, "key") / _spent(counted, count // 5, None) for _ in range(5))
+        ]
 
 
 def _spent(queue: Queue, count: int, rate_key: str | None) -> float:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import median
 
 import postroom
 from bench.measure import Case
 from bench.stage import Stage, fill
 from postroom import Delivery, Worker
 
-#: Drains of a trial, with and without turn about. The best of each are compared: the least disturbed ones.
-_PAIRS = 10
+#: Drains of a trial, with and without turn about. Those that follow each other are compared, and the median
+#: of these ratios counts: what disturbs the machine for longer disturbs both.
+_PAIRS = 11
 
 
 def cases(stage: Stage) -> list[Case]:
@@ -30,8 +32,9 @@ def _trial(stage: Stage, count: int) -> Sequence[float]:
     for number in range(_PAIRS):
         for on in (number % 2 == 0, number % 2 == 1):
             spent[on].append(_drain(stage, count, on=on))
-    wall, cpu = ({on: min(each[which] for each in spent[on]) for on in spent} for which in (0, 1))
-    return [count / wall[False], count / wall[True], wall[False] / wall[True], cpu[True] / cpu[False]]
+    pairs = list(zip(spent[False], spent[True], strict=True))
+    rates = [count / median(wall for wall, _ in spent[on]) for on in (False, True)]
+    return [*rates, median(off[0] / on[0] for off, on in pairs), median(on[1] / off[1] for off, on in pairs)]
 
 
 def _drain(stage: Stage, count: int, *, on: bool) -> tuple[float, float]:

@@ -237,6 +237,22 @@ def test_a_lease_beside_a_visibility_timeout_is_taken_as_given(load_text: Load) 
         assert (policy.lease, policy.ack_timeout) == (120_000, 600_000)
 
 
+def test_tasks_may_take_as_long_as_they_like_unless_somebody_says_otherwise(load_text: Load) -> None:
+    """Handlers have 30 s. A task that nobody gave a time is not stopped, whoever opens the room."""
+    config = load_text(
+        '[queues.a]\ntasks = ["a.*"]\n[queues.b]\n[queues.c]\ntasks = ["c"]\nack_timeout = "5s"'
+    )
+    assert [config.policy(queue).ack_timeout for queue in "abc"] == [None, 30_000, 5_000]
+    assert config.origin_of("a", "ack_timeout") == "default of Celery's tasks"
+    tasks = config.for_tasks()
+    assert [tasks.policy(queue).ack_timeout for queue in "abcd"] == [None, None, 5_000, None]
+    assert tasks.origin_of("b", "ack_timeout") == "default of Celery's tasks"
+    assert tasks.for_tasks() == tasks
+    for text, environ in (('visibility_timeout = "5s"\n', {}), ("", {"POSTROOM_ACK_TIMEOUT": "5s"})):
+        told = load_text(text + '[queues.a]\ntasks = ["a"]', environ)
+        assert told.policy("a").ack_timeout == told.for_tasks().policy("other").ack_timeout == 5_000
+
+
 OFF = ["ack_timeout", "aging", "capacity", "warn_depth", "rate", "put_rate", "max_in_flight", "sla_p95",
        "dead_retention", "dead_limit"]  # fmt: skip
 

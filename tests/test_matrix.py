@@ -76,6 +76,17 @@ def test_an_sla_in_no_role_is_measured_by_nobody(tmp_path: Path) -> None:
     assert [(finding.key, finding.line) for finding in found(tmp_path, text)] == [("", 7), ("sla_p95", 10)]
 
 
+def test_tasks_and_handlers_that_have_not_the_same_time(tmp_path: Path) -> None:
+    """Only where the file is Celery's too, and only for a queue of which it does not know whose it is."""
+    text = SOUND.replace("retries = 6", 'retries = 6\ntasks = ["b.*"]')
+    (finding,) = found(tmp_path, text)
+    assert (finding.severity, finding.table, finding.line) == ("warning", "[queues.a]", 7)
+    assert finding.key == "visibility_timeout"
+    for known in ('ack_timeout = "off"', 'visibility_timeout = "1m"', 'tasks = ["a"]'):
+        assert found(tmp_path, text.replace("prefetch = 1", f"prefetch = 1\n{known}")) == []
+    assert found(tmp_path, 'ack_timeout = "1m"\n' + text) == []
+
+
 def test_hands_that_no_queue_may_use(tmp_path: Path) -> None:
     text = SOUND.replace('["a", "b"]', '["a"]').partition("[queues.b]")[0]
     (finding,) = found(tmp_path, text)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import postroom.celery
 from examples.marketplace import cases, outside
 from examples.marketplace.cases import Case
 from examples.marketplace.scenario import hurried, run, settled, until
-from examples.marketplace.workers import Workers, by_celery
+from examples.marketplace.workers import CLOCK, Workers, by_celery
 from postroom.config import Config, load
 from postroom.deadletters import DeadLetters, Filter
 from postroom.room import Room
@@ -37,6 +38,9 @@ CLASSES = {
     "late": "expired",
     "killer": "crash-loop",
 }
+#: Seconds between two ticks; what the schedule of the matrix, and what Celery's beat has put.
+TICK = 2
+SCHEDULES, BEATS = "fast_default", "heavy_settlements"
 #: By task id.
 Sent = dict[str, Case]
 
@@ -83,26 +87,42 @@ def play(
 
     Somebody may `look` before anything is replayed, and find something wrong.
     """
-    file, notes = hurried(folder, ticking=False), folder / "notes"
+    file, notes = hurried(folder, tick=f"{TICK}s"), folder / "notes"
     config = load(file, url=url)
     sender = Celery("sender", broker=f"postroom+{url}", set_as_current=False)
     postroom.celery.setup(sender, config)
     with (
         postroom.open(config=config) as room,
-        Workers(config.roles, url, file, notes, by_celery) as workers,
+        Workers((*config.roles, CLOCK), url, file, notes, by_celery, {outside.TICK: f"{TICK}"}) as workers,
     ):
         sent = send_all(sender, everyday(config, each))
         say(f"sent {len(sent)} tasks")
         until(lambda: settled(room, workers), "the day's work is done", workers)
+        until(lambda: not _unticked(sent, notes), "both clocks have ticked", workers)
+        workers.kill(CLOCK)
+        ticks = _ticks(sent, notes)
         sent |= send_all(sender, cases.killing(bystanders=20))
         until(lambda: settled(room, workers), "everybody survives the killer", workers)
         wrong = [*_judge(room, sent, notes), *look(room, workers)]
         for name in ("dlq_fast", "dlq_heavy"):
             say(f"{name}: {len(DeadLetters(room, name).find().letters)} dead letters")
         wrong += _repair(room, workers, sent, notes, say)
+        until(lambda: _ticks(sent, notes)[BEATS] > ticks[BEATS], "another beat takes over", workers)
+        say("ticks: by the schedule of the matrix and by Celery's beat, which was killed and is back")
         wrong += [f"a worker ended with {code}" for code in workers.stop() if code]
     postroom.celery.close_offices()
     return wrong
+
+
+def _ticks(sent: Sent, notes: Path) -> Counter[str]:
+    """How often each queue had work that nobody sent: a clock did, through the queue `beat`."""
+    done = {(line["queue"], line["id"]) for line in outside.read_notes(notes) if line["what"] == "done"}
+    return Counter(queue for queue, id in done if id not in sent and ("beat", id) in done)
+
+
+def _unticked(sent: Sent, notes: Path) -> set[str]:
+    """Of which clock nothing was heard yet."""
+    return {SCHEDULES, BEATS} - _ticks(sent, notes).keys()
 
 
 def _done(notes: Path) -> set[str]:
@@ -119,6 +139,9 @@ def _judge(room: Room, sent: Sent, notes: Path) -> Iterator[str]:
         elif case.is_poison and id not in dead:
             yield f"{case.fate} task {id} of {case.queue} is not dead"
     for id, letter in dead.items():
+        if id not in sent:
+            yield f"a tick is dead: {letter.failure.summary}"
+            continue
         case = sent[id]
         found = (letter.queue, letter.call.task_name, str(letter.classification), letter.retries)
         wanted = (case.queue, task_name(case), CLASSES.get(case.fate), _retries(room, case))

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 NOTES = "MARKETPLACE_NOTES"
 #: A file that is there once the bug is fixed: poison is healthy then.
 FIXED = "MARKETPLACE_FIXED"
+#: The seconds between two ticks of Celery's beat.
+TICK = "MARKETPLACE_TICK"
 
 
 class Work(Protocol):

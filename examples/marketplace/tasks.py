@@ -8,16 +8,29 @@ Only `send_webhook` says it itself, and wins.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from celery import Celery
 from celery.exceptions import Reject
 
 import postroom.celery
-from examples.marketplace.outside import Task, Unreachable, meet_fate
+from examples.marketplace.outside import TICK, Task, Unreachable, meet_fate
 
 app = Celery("marketplace", set_as_current=False)
-app.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
+app.conf.update(
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    # For `celery beat -S postroom.celery.beat:Scheduler`, of which there may be several; the matrix has a
+    # schedule beside it, which any worker's keeper runs.
+    beat_schedule={
+        "settle_escrows": {
+            "task": "marketplace.on_tick",
+            "schedule": float(os.environ.get(TICK, "300")),
+            "args": [{"puts": [["heavy_settlements", "settle_escrow"]]}],
+        }
+    },
+)
 postroom.celery.setup(app)
 
 

@@ -18,6 +18,8 @@ from examples.marketplace.outside import FIXED, NOTES
 ROOT = Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-m", "postroom.cli")
 _PATIENCE = 60.0
+#: No role of the matrix: the process that reads the clock for Celery.
+CLOCK = "clock"
 
 
 def by_postroom(role: str) -> Sequence[str]:
@@ -25,7 +27,10 @@ def by_postroom(role: str) -> Sequence[str]:
 
 
 def by_celery(role: str) -> Sequence[str]:
-    """A pool of processes where a message may kill one, and threads where they do."""
+    """A pool of processes where a message may kill one, and threads where they do; and Celery's beat."""
+    if role == CLOCK:
+        celery = (sys.executable, "-m", "celery", "-A", "examples.marketplace.tasks")
+        return (*celery, "beat", "-S", "postroom.celery.beat:Scheduler", "--pidfile=", "-l", "INFO")
     pool = "prefork" if role == "fast" else "threads"
     app = ("--app", "examples.marketplace.tasks:app", "-n", f"{role}@market", "--pool", pool, "-l", "INFO")
     return (*_COMMAND, "celery", "worker", "--role", role, *app)

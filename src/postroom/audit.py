@@ -86,7 +86,7 @@ def watched(why: str = "") -> Iterator[Watched]:
 
 
 def nothing_to_note() -> None:
-    """Tell who watches that nothing was done: this was a dry run."""
+    """Tell who watches that nothing is missing: this was a dry run, or an engine has noted it itself."""
     if (watching := _watching.get()) is not None:
         watching.noted = True
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from postroom import settings as known
@@ -147,8 +147,15 @@ class Config:
     def settings_of(self, queue: str) -> Layer:
         """What holds for a queue, setting by setting, each with its origin."""
         off = dict.fromkeys((*known.SHARE, *known.ROUTING), Setting(None, "default"))
-        given = {**self.settings, **off, **self.tables.get(queue, {})}
+        given = {**off, **_holding(self.settings, self.tables.get(queue, {}))}
         return {name: given[name] for name in (*known.POLICY, *known.SHARE, *known.ROUTING)}
+
+    def for_tasks(self) -> Config:
+        """The same, as a Celery app goes by it: where nobody gives an ack_timeout, there is none."""
+        if self.origin_of(None, "ack_timeout") != "default":
+            return self
+        settings = {**self.settings, **_OF_TASKS}
+        return replace(self, settings=settings, **_policies(settings, self.tables))
 
     def origin_of(self, queue: str | None, setting: str) -> str:
         """Where a setting of this queue was given; without a queue, of the top level."""
@@ -214,8 +221,7 @@ def _config(
         idempotency_ttl=milliseconds(settings["idempotency_ttl"].value),
         telemetry=settings["telemetry"].value,
         tracing=settings["tracing"].value,
-        default=_policy(settings),
-        declared={queue: _policy({**settings, **table}) for queue, table in tables.items()},
+        **_policies(settings, tables),
         roles={name: _role(name, table, shares) for name, table in role_tables.items()},
         source=source,
         settings=settings,
@@ -223,6 +229,23 @@ def _config(
         role_tables=role_tables,
         schedules=schedules,
     )
+
+
+#: Nobody who writes a task expects it to be stopped, unless somebody said after how long.
+_OF_TASKS: Layer = {"ack_timeout": Setting(None, "default of Celery's tasks")}
+
+
+def _holding(settings: Layer, table: Layer) -> Layer:
+    """What holds for a queue with this table; where Celery's tasks are sent, with what is usual there."""
+    has_tasks = "tasks" in table and table["tasks"].value
+    usual = _OF_TASKS if has_tasks and settings["ack_timeout"].origin == "default" else {}
+    return {**settings, **usual, **table}
+
+
+def _policies(settings: Layer, tables: Mapping[str, Layer]) -> dict[str, Any]:
+    """The two fields of a configuration that follow from the others."""
+    declared = {queue: _policy(_holding(settings, table)) for queue, table in tables.items()}
+    return {"default": _policy(settings), "declared": declared}
 
 
 def _policy(settings: Layer) -> Policy:

@@ -134,11 +134,11 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         """Remove the queue and return how many messages went with it.
 
         Raises Conflict while anything is in it (ready, scheduled, processing or dead), unless
-        forced; a forced drop of messages is announced on the topic "audit", with who did it.
+        forced; a forced drop of messages is announced on the topic "audit", with who did it and why.
         Receipts of it are `gone`.
         """
 

@@ -79,3 +79,9 @@ class Record(NamedTuple):
     value: bytes
     version: int
     expires: int | None = None
+
+
+def drop_told(queue: str, count: int, by: str, why: str) -> bytes:
+    """What the audit is told of a queue that was dropped with so many messages in it."""
+    act = {"event": "drop", "queue": queue, "count": count, "by": by}
+    return msgspec.json.encode(act | ({"info": {"reason": why}} if why else {}))

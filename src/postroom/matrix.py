@@ -53,7 +53,7 @@ def _of_queues(config: Config) -> Iterator[Finding]:
         for check in (_time_to_work, _retries, _limits, _keeping):
             for found in check(policy, share):
                 yield _finding(config, "queues", queue, *found)
-        for found in _dead_letter_name(config, queue, policy):
+        for found in (*_dead_letter_name(config, queue, policy), *_whose_time(config, queue)):
             yield _finding(config, "queues", queue, *found)
 
 
@@ -110,6 +110,19 @@ def _dead_letter_name(config: Config, queue: str, policy: Policy) -> Iterator[Fo
             "error", "dead_letter",
             f"{policy.dead_letter!r} is also the name of a queue; nobody could tell which of them is meant",
             "give the dead letters a name of their own, such as dlq_fast",
+        )  # fmt: skip
+
+
+def _whose_time(config: Config, queue: str) -> Iterator[Found]:
+    """One queue has one ack_timeout; the one that nobody gives is another for tasks than for handlers."""
+    settings = config.settings_of(queue)
+    if config.routes and not settings["tasks"].value and settings["ack_timeout"].origin == "default":
+        allowed = format_duration(config.policy(queue).ack_timeout or 0)
+        yield (
+            "warning", "visibility_timeout",
+            f"is not given, nor are tasks: handlers would have {allowed} and tasks as long as they like, and "
+            "the queue promises what the last one meant who opened it",
+            'say visibility_timeout = "…", or name the tasks that are sent to it',
         )  # fmt: skip
 
 

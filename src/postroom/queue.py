@@ -357,9 +357,11 @@ class Queue:
 
     def drop(self, *, force: bool = False) -> int:
         """Remove the queue. Raises Conflict while anything is in it, unless forced."""
-        count = self.room.engine.drop(self.name, force=force, by=audit.actor())
+        count = self.room.engine.drop(self.name, force=force, by=audit.actor(), why=audit.why())
         self.room.forget_policy(self.name)
-        if not count:  # else the engine has told of it, in the same step
+        if count:
+            audit.nothing_to_note()  # the engine has told of it, in the same step
+        else:
             audit.note(self.room.engine, "drop", self.name)
         return count
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 import postroom
+from postroom.celery.working import broker_of, office_for
 from postroom.deadletters import DeadLetters
 from postroom.room import Room
 from tests.celery import workers
@@ -52,6 +54,26 @@ def configure(shop: Shop, more: str = "") -> None:
 
 def worker(shop: Shop, name: str, queues: str = "pay") -> workers.WorkerProcess:
     return shop.worker("--queues", queues, *pool(name))
+
+
+# ---- several brokers -------------------------------------------------------------------------------
+
+
+def test_what_is_known_of_a_task_is_where_its_message_is(tmp_path: Path) -> None:
+    """Else nobody could ask that store whether the delivery that claimed the work still holds it."""
+    first, second = (f"postroom+sqlite:///{tmp_path}/{name}.db" for name in ("first", "second"))
+    app = Celery("brokers", broker=f"{first};{second}", set_as_current=False)
+    with app.connection_for_read() as connection:
+        for number, url in enumerate((first, second, first)):
+            if number:
+                connection.switch(url)
+            office = connection.default_channel.office
+            broker = broker_of(app, office)
+            assert (broker, office.url) == (number % 2, url.removeprefix("postroom+"))
+            assert office_for(app, broker) is office
+    with Celery("one", broker=second, set_as_current=False) as alone:
+        assert office_for(alone, broker_of(alone, office_for(app, 1))).url == office_for(app, 1).url
+        assert broker_of(alone, office_for(app, 0)) == 0, "a broker that the app does not know"
 
 
 # ---- idempotency -----------------------------------------------------------------------------------

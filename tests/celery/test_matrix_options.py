@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.exceptions import Retry
+from kombu import Connection, Queue
 
 import postroom.celery
 from postroom.celery.matrix import send_to_beat
@@ -69,6 +70,26 @@ def test_the_matrix_wins_over_celerys_defaults(app: Celery, config: Config) -> N
     made = retries(app, config, "fast.a")
     assert (made.queue(), made.limit()) == ("fast", 3)
     assert [made.wait(n) for n in range(4)] == [5, 10, 20, 40]
+
+
+def test_no_task_is_stopped_by_the_time_that_handlers_have(app: Celery, tmp_path: Path) -> None:
+    """The queue `slow` says nothing about time, nor which tasks it has: also then it is not 30 s."""
+    with Connection(f"postroom+sqlite:///{tmp_path}/jobs.db", transport_options=transport_options(app)) as to:
+        for queue in ("fast", "slow"):
+            Queue(queue)(to.default_channel).declare()
+        infos = to.default_channel.office.room.engine.queues(["fast", "slow"])
+    assert [(info.policy.ack_timeout, info.policy.backoff.unit) for info in infos] == [
+        (None, 5_000),
+        (None, 90_000),
+    ]
+    told = policy_for(app.postroom, "slow")
+    assert told is not None
+    assert told.ack_timeout is None
+
+
+def transport_options(app: Celery) -> dict[str, Any]:
+    options: dict[str, Any] = app.conf.broker_transport_options
+    return options
 
 
 def test_a_task_wins_over_the_matrix(app: Celery, config: Config) -> None:

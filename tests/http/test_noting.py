@@ -136,6 +136,18 @@ def test_an_act_is_noted_with_who_what_and_why(
     assert id in str(new[0].info) or "{id}" not in template
 
 
+def test_a_queue_that_is_dropped_with_what_is_in_it_is_noted_once(
+    room: Room, client: TestClient[Any]
+) -> None:
+    """The engine tells of it, in the same step; nobody else has to."""
+    put(room)
+    before = len(acts_of(room))
+    assert client.delete(f"{API}/queues/emails?force=true", headers=WHY).json() == {"count": 1}
+    (act,) = acts_of(room)[before:]
+    assert (act.event, act.queue, act.count, act.by) == ("drop", "emails", 1, "ada")
+    assert act.info == {"reason": "für ticket 7"}
+
+
 def test_every_act_there_is_has_such_a_test(room: Room) -> None:
     there = {
         (method, path.removeprefix(API))

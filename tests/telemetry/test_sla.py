@@ -124,14 +124,30 @@ def test_of_claims_that_follow_closely_fewer_are_timed_and_count_for_more(
 ) -> None:
     monkeypatch.setattr("postroom.telemetry.observed._CLOSE", 3_600.0)
     engine.put("emails", [NewMessage() for _ in range(80)])
+    engine._drain("emails").timed_at = -3_600.0  # long ago
     timed: list[int] = []
-    for _ in range(2):
-        engine._claimed_at -= 3_600 * (not timed)  # long ago, only before the first
-        leased = engine.claim("emails", ClaimRequest(n=40, lease=LEASE)).deliveries
+    for n in (40, 4, 20, 16):
+        leased = engine.claim("emails", ClaimRequest(n=n, lease=LEASE)).deliveries
         timed.append(len(engine._open))
         engine.settle("emails", [Settlement(each.receipt) for each in leased])
-    assert timed == [8, 2]
+    assert timed == [8, 2, 0, 0], "of a large one none"
+    assert measured(engine, "wait:")["emails"][0] == 80
     assert measured(engine, "process:")["emails"][0] == 80
+
+
+def test_of_a_fast_drain_what_is_timed_counts_for_what_was_passed_over(
+    engine: Observed, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait of each claim, and the work of the next that is timed; retries have not waited."""
+    seconds = iter([100.0, 100.01, 100.02, 100.03, 102.0, 105.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
+    engine.put("emails", [NewMessage() for _ in range(60)])
+    for wait in ("1s", "2s", "3s"):
+        clock.advance(wait)
+        leased = engine.claim("emails", ClaimRequest(n=20, lease=LEASE)).deliveries
+        engine.settle("emails", [Settlement(each.receipt) for each in leased])
+    assert measured(engine, "wait:") == {"emails": (60, 20 * (1.0 + 3.0 + 6.0))}
+    assert measured(engine, "process:") == {"emails": (60, 20 * 0.01 + 40 * 3.0)}
 
 
 def test_of_a_large_claim_every_nth_is_timed_and_counts_for_n(engine: Observed, clock: ManualClock) -> None:

@@ -36,7 +36,7 @@ def setup(
     With a pool of processes each must be shared through a room, or the worker does not hear of it.
     Call it once, where the app is made. Raises ConfigError.
     """
-    loaded = config if isinstance(config, Config) else load(config)
+    loaded = (config if isinstance(config, Config) else load(config)).for_tasks()
     import postroom.celery.control  # noqa: F401  (its commands register themselves)
 
     app.postroom = loaded

@@ -175,7 +175,7 @@ def config_of(options: Options, url: str) -> Config:
     """The configuration of the room behind this URL. Raises ConfigError."""
     if options.config in _named:
         return _named[options.config][0]
-    return load(options.config, url=url)
+    return load(options.config, url=url).for_tasks()
 
 
 def breakers_of(options: Options) -> Breakers:
@@ -193,6 +193,15 @@ def url_of(client: Any) -> str:
         url = _from_parts(client)
     url = url.removeprefix("postroom+")
     return _with_options(url, client.transport_options or {}, client.ssl)
+
+
+def urls_of(client: Any) -> list[str]:
+    """The same of every broker that a connection may turn to, in their order."""
+    others = client.alt if len(client.alt or ()) > 1 else ()
+    given = client.transport_options or {}
+    return [_with_options(url.removeprefix("postroom+"), given, client.ssl) for url in others] or [
+        url_of(client)
+    ]
 
 
 def _from_parts(client: Any) -> str:

@@ -63,7 +63,8 @@ class Pulse:
         if not self._office.held:
             return
         try:
-            with postroom.open(self._office.url) as room:
+            office = self._office
+            with postroom.open(office.url, config=office.room.config, declare=False) as room:
                 self._office.renew(room.engine)
                 self._office.show(room.engine)
         except PostroomError:

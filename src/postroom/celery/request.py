@@ -18,7 +18,7 @@ from celery.worker.request import Request as CelerysRequest
 
 from postroom import deadletters
 from postroom.celery.retrying import LEFT, Again, policy_for
-from postroom.celery.working import QUEUE
+from postroom.celery.working import BROKER, QUEUE, broker_of
 from postroom.celery.wrapping import ATTEMPTS
 from postroom.delivery import Delivery
 from postroom.errors import PostroomError
@@ -51,10 +51,12 @@ class Request(CelerysRequest):
 
     def _tell(self, delivery: Delivery) -> None:
         """Have the task know which retry this is, and when it has to be done."""
+        assert self._office is not None
         policy = self._policy()
         told = self._request_dict
         told["retries"] = (told.get("retries") or 0) + delivery.attempt
         told[QUEUE], told[ATTEMPTS] = delivery.queue, delivery.attempt
+        told[BROKER] = broker_of(self.app, self._office)
         if policy is None:
             return
         most = delivery.message.max_attempts or policy.max_attempts

@@ -1,7 +1,8 @@
 """The work in hand of a Celery task, as the guards of the domain see it: whose message, which delivery.
 
 A pool's child has nothing of its parent's but the request, so that says all of it; the store it finds by the
-app's own configuration, as its parent did.
+app's own configuration, as its parent did. An app may have several brokers to turn to: what is known of a
+task is kept where its message is, because only that store can tell whether somebody still works on it.
 """
 
 from __future__ import annotations
@@ -19,19 +20,32 @@ from postroom.idempotency import working_on
 
 #: What our requests tell the process that runs a task: the queue of its message.
 QUEUE = "postroom_queue"
+#: And which of the app's brokers it came from. Its number: a URL may hold a password.
+BROKER = "postroom_broker"
 
-#: Where the store of an app is. Read once: each reading would repeat the warnings about its options.
-_places: weakref.WeakKeyDictionary[Any, tuple[str, options.Options]] = weakref.WeakKeyDictionary()
+#: Where the stores of an app are. Read once: each reading would repeat the warnings about its options.
+_places: weakref.WeakKeyDictionary[Any, tuple[list[str], options.Options]] = weakref.WeakKeyDictionary()
 
 
-def office_for(app: Any) -> Office:
+def office_for(app: Any, broker: int = 0) -> Office:
     """The office that a worker of this app has, in any of its processes. Raises EngineUnavailable."""
-    place = _places.get(app)
-    if place is None:
+    urls, chosen = _places_of(app)
+    return office_of(urls[broker], chosen)
+
+
+def broker_of(app: Any, office: Office) -> int:
+    """Which broker of the app an office is for; the first, if the app does not know it."""
+    urls, _ = _places_of(app)
+    return urls.index(office.url) if office.url in urls else 0
+
+
+def _places_of(app: Any) -> tuple[list[str], options.Options]:
+    places = _places.get(app)
+    if places is None:
         connection = app.connection_for_read()
-        place = options.url_of(connection), options.read(connection.transport_options)
-        _places[app] = place
-    return office_of(*place)
+        places = options.urls_of(connection), options.read(connection.transport_options)
+        _places[app] = places
+    return places
 
 
 class TaskWork:
@@ -44,7 +58,7 @@ class TaskWork:
 
     @property
     def engine(self) -> Engine:
-        return office_for(self._app).room.engine
+        return office_for(self._app, int(self._request.get(BROKER, 0))).room.engine
 
     @property
     def queue(self) -> str:

@@ -107,7 +107,8 @@ def check(config: File = None, strict: Strict = False, json: Json = False) -> No
 
     \b
     What it looks for: a role that names no queue of the file, a queue in no role,
-    a lease longer than the ack_timeout, retries that only meet backoff_cap,
+    a lease longer than the ack_timeout, a queue in which tasks would have more
+    time than handlers, retries that only meet backoff_cap,
     a concurrency or prefetch that can never be reached, an SLA nobody measures,
     dead letters named like a queue or kept without bound, workers on memory://.
     """

@@ -48,8 +48,11 @@ from postroom.waiter import Waiter
 #: Deliveries that are timed at once; beyond that the oldest are no longer timed.
 _MOST = 100_000
 #: So many of one claim are timed; of a larger one every second, third or n-th, which then counts for n.
-#: Fewer while claims follow each other so closely (seconds): there are enough of them then.
-_EACH, _EACH_OF_MANY, _CLOSE = 8, 2, 0.005
+#: Within so long of that (seconds) fewer of another claim of the queue are, and none of a large one: there
+#: are enough of them then, and while any is timed all that is settled has to be looked up.
+_EACH, _EACH_OF_MANY, _CLOSE = 8, 2, 0.05
+#: So many queues are told apart by how fast they drain; an app with more of them begins again.
+_MOST_QUEUES = 1_000
 
 _started_id = itemgetter(1)
 _settled_id = attrgetter("receipt.id")
@@ -70,6 +73,18 @@ class _Open:
         self.wait = wait
 
 
+class _Drain:
+    """How fast a queue drains: when deliveries were last timed, how many were passed over since then, and how
+    long the work on the last one took that was timed."""
+
+    __slots__ = ("passed", "span", "timed_at")
+
+    def __init__(self) -> None:
+        self.timed_at = 0.0
+        self.passed = 0
+        self.span: float | None = None
+
+
 class Observed(Engine):
     """This engine, watched. What is not the way of a message goes straight through."""
 
@@ -79,12 +94,11 @@ class Observed(Engine):
         self.engine = engine
         self.capabilities = engine.capabilities
         self.records: Records = engine.records
-        self.recorder: Recorder = Recorder(engine)
+        self.recorder: Recorder = Recorder(engine, self._count_passed)
         self._traced = traced
         #: The deliveries that are timed, by the id of their message.
         self._open: dict[str, _Open] = {}
-        #: When something was last claimed.
-        self._claimed_at = 0.0
+        self._drains: dict[str, _Drain] = {}
         _observed.add(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -150,9 +164,13 @@ class Observed(Engine):
     # --- noting -----------------------------------------------------------------------------
 
     def _note_claimed(self, queue: str, deliveries: list[Leased], lease: int | None) -> None:
-        now = time.perf_counter()
-        each = _EACH if now - self._claimed_at > _CLOSE else _EACH_OF_MANY
-        self._claimed_at = now
+        now, drain = time.perf_counter(), self._drain(queue)
+        each = _EACH_OF_MANY
+        if now - drain.timed_at > _CLOSE:
+            drain.timed_at, each = now, _EACH
+        elif len(deliveries) > _EACH and deliveries[-1].started:
+            self._pass_over(queue, drain, deliveries, lease)
+            return
         step = -(-len(deliveries) // each)
         waits: Spans = []
         for place in range(0, len(deliveries), step):
@@ -166,6 +184,27 @@ class Observed(Engine):
             self.recorder.add(f"wait:{queue}", waits)
         while len(self._open) > _MOST:
             self._open.pop(next(iter(self._open)), None)
+
+    def _drain(self, queue: str) -> _Drain:
+        if queue not in self._drains:
+            if len(self._drains) >= _MOST_QUEUES:
+                self._drains.clear()
+            self._drains[queue] = _Drain()
+        return self._drains[queue]
+
+    def _pass_over(self, queue: str, drain: _Drain, deliveries: list[Leased], lease: int | None) -> None:
+        """One wait stands for all of them, and the work on whatever is timed next for theirs."""
+        drain.passed += len(deliveries)
+        first = next((leased for leased in deliveries if not leased.attempt), None)
+        if first and (wait := _waited(first, lease)) is not None:
+            self.recorder.add(f"wait:{queue}", [(wait, len(deliveries))])
+
+    def _count_passed(self) -> None:
+        """The end of a drain: nothing may be timed after it, so the last that was stands for them."""
+        for queue, drain in list(self._drains.items()):
+            if drain.passed and drain.span is not None:
+                passed, drain.passed = drain.passed, 0
+                self.recorder.add(f"process:{queue}", [(drain.span, passed)])
 
     def _note_started(self, queue: str, starts: Sequence[Receipt], outcomes: list[Outcome]) -> None:
         now, timed, ids, waits = time.perf_counter(), self._open, list(map(_started_id, starts)), Spans()
@@ -181,7 +220,10 @@ class Observed(Engine):
     def _note_settled(
         self, queue: str, settlements: Sequence[Settlement], outcomes: list[Outcome], ended: float
     ) -> None:
-        timed, ids, spans = self._open, list(map(_settled_id, settlements)), Spans()
+        timed = self._open
+        if not timed:
+            return
+        ids, spans, drain = list(map(_settled_id, settlements)), Spans(), self._drain(queue)
         for id in timed.keys() & ids:  # at the speed of C: of a fast drain hardly anything is timed
             settlement, open = settlements[place := ids.index(id)], timed.get(id)
             if open is None or open.token != settlement.receipt.token:
@@ -189,7 +231,9 @@ class Observed(Engine):
             timed.pop(id, None)
             done = outcomes[place] is Outcome.OK and settlement.verb is not Verb.RELEASE
             if done and open.began is not None:
-                spans.append((ended - open.began, open.weight))
+                drain.span = ended - open.began
+                spans.append((drain.span, open.weight + drain.passed))
+                drain.passed = 0
         if spans:
             self.recorder.add(f"process:{queue}", spans)
 
@@ -198,8 +242,8 @@ class Observed(Engine):
     def declare(self, queue: str, policy: Policy) -> None:
         self.engine.declare(queue, policy)
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
-        return self.engine.drop(queue, force=force, by=by)
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
+        return self.engine.drop(queue, force=force, by=by, why=why)
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         return self.engine.queues(names)
@@ -285,7 +329,7 @@ class Observed(Engine):
         self.engine.close()
 
     def after_fork_in_child(self) -> None:
-        self._open = {}
+        self._open, self._drains = {}, {}
         self.recorder.after_fork_in_child()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -66,8 +66,9 @@ _decode = msgspec.json.Decoder(Sample).decode
 class Recorder:
     """What this process has measured and not added yet."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, before_flush: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
+        self._before_flush = before_flush
         self._pending: dict[str, Histogram] = {}
         #: What was sent under a name, and not answered for.
         self._sent: dict[str, tuple[str, Histogram]] = {}
@@ -100,6 +101,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Add what was measured to the store; what fails is kept for the next time."""
+        self._before_flush()
         with self._flushing:
             with self._lock:
                 pending, self._pending = self._pending, {}

@@ -6,7 +6,6 @@ contract and the oracle of the property tests.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import weakref
@@ -23,7 +22,7 @@ from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict
 from postroom.findings import Finding, worth_a_change
 from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_limit, check_name, check_publish, topic_age
-from postroom.logs import Log, TopicEntry, TopicPage
+from postroom.logs import Log, TopicEntry, TopicPage, drop_told
 from postroom.policy import Policy
 from postroom.records import Records
 from postroom.waiter import Waiter
@@ -49,7 +48,7 @@ class MemoryEngine(SteppedEngine):
 
     # --- queues -----------------------------------------------------------------------------
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         with self._lock:
             now = self._now()
             state = self._queues.get(queue)
@@ -59,8 +58,7 @@ class MemoryEngine(SteppedEngine):
                 raise Conflict(f"{queue}: there are still messages in it; purge it first, or force the drop")
             count = state.waiting + state.processing + state.dead
             if count:
-                event = {"event": "drop", "queue": queue, "count": count, "by": by}
-                self._append(AUDIT, [json.dumps(event).encode()], now)
+                self._append(AUDIT, [drop_told(queue, count, by, why)], now)
             # `state` is freed when this returns, outside the lock: a million messages take a while.
             del self._queues[queue]
         return count

@@ -7,7 +7,6 @@ those of other processes were told by the script itself.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import weakref
@@ -53,7 +52,7 @@ from postroom.limits import (
     check_span,
     cut_text,
 )
-from postroom.logs import Group, Log, TopicPage
+from postroom.logs import Group, Log, TopicPage, drop_told
 from postroom.model import (
     Accepted,
     Action,
@@ -114,14 +113,13 @@ class RedisEngine(Engine):
         self._step(scripts.DECLARE, queue, *policy_parts(policy))
         self._register(queue)
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         count = self._run(scripts.DROP, queue, "1" if force else "0")
         if count is None:
             return 0
         self._registry.remove(queue)
         if count:
-            event = {"event": "drop", "queue": queue, "count": count, "by": by}
-            self.publish(AUDIT, [json.dumps(event).encode()])
+            self.publish(AUDIT, [drop_told(queue, count, by, why)])
         return int(count)
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:

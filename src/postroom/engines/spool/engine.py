@@ -159,14 +159,14 @@ class SpoolEngine(OnlyInRedis):
             if info.policy != Policy() and not primary.queues([name]):
                 primary.declare(name, info.policy)
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         self._ask(lambda primary: None)  # not while Redis is away
         here = self.spool.stats(queue)
         rest = here.depth + here.processing + here.dead
         if rest and not force:
             raise Conflict(f"{queue}: there are still messages in the spool; wait until they are moved")
-        count = self._line.ask_long(lambda primary: primary.drop(queue, force=force, by=by))
-        self.spool.drop(queue, force=True, by=by)
+        count = self._line.ask_long(lambda primary: primary.drop(queue, force=force, by=by, why=why))
+        self.spool.drop(queue, force=True, by=by, why=why)
         self._known.pop(queue, None)
         return count + rest
 

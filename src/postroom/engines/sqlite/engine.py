@@ -7,7 +7,6 @@ is woken after the commit: in this process directly, in others by the doorbell.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
@@ -32,7 +31,7 @@ from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.findings import Finding
 from postroom.limits import AUDIT, MAX_BODY, check_limit, check_name, check_publish
-from postroom.logs import Log, TopicEntry, TopicPage
+from postroom.logs import Log, TopicEntry, TopicPage, drop_told
 from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
 from postroom.records import Records
@@ -79,15 +78,14 @@ class SqliteEngine(SteppedEngine):
 
     # --- queues -----------------------------------------------------------------------------
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         def step(transaction: Transaction) -> int:
             state = SqliteState.load(transaction.connection, queue, 0, DEFAULT)
             if not (force or state.empty()):
                 raise Conflict(f"{queue}: there are still messages in it; purge it first, or force the drop")
             count = state.waiting + state.processing + state.dead
             if count:
-                event = {"event": "drop", "queue": queue, "count": count, "by": by}
-                transaction.publish(AUDIT, [json.dumps(event).encode()])
+                transaction.publish(AUDIT, [drop_told(queue, count, by, why)])
             transaction.forget(queue)
             if state.key:
                 transaction.connection.execute(SQL["trash"], (state.key, None))

@@ -146,8 +146,11 @@ class DropContract(ContractBase):
         cursor = self.engine.read("audit").cursor
         self.put()
         self.engine.drop(self.queue, force=True, by="ada")
-        (announced,) = self.engine.read("audit", after=cursor).entries
-        assert json.loads(announced.data) == {"event": "drop", "queue": self.queue, "count": 1, "by": "ada"}
+        self.put()
+        self.engine.drop(self.queue, force=True, by="ada", why="ticket 7")
+        plain, told = (json.loads(each.data) for each in self.engine.read("audit", after=cursor).entries)
+        assert plain == {"event": "drop", "queue": self.queue, "count": 1, "by": "ada"}
+        assert told == plain | {"info": {"reason": "ticket 7"}}
 
     def test_a_drop_of_nothing_is_not_announced(self) -> None:
         cursor = self.engine.read("audit").cursor
