@@ -37,6 +37,7 @@ IMPORTS = {
     "amqp.exceptions.AMQPError": "reference: amqp.exceptions",
     "amqp.exceptions.NotFound": "reference: amqp.exceptions",
     "amqp.exceptions.PreconditionFailed": "reference: amqp.exceptions",
+    "amqp.exceptions.ResourceLocked": "reference: amqp.exceptions",
     "amqp.exceptions.RecoverableConnectionError": "reference: amqp.exceptions",
 }
 

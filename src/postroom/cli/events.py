@@ -36,7 +36,7 @@ def worker(
       postroom events worker billing
       postroom events worker billing.app:app --concurrency 4 --loglevel INFO
     """
-    _events_app(application)
+    events_app_at(application)
     from celery.bin.celery import celery as command
 
     from postroom.cli.celery_worker import log_json
@@ -61,7 +61,7 @@ def topology(
       postroom events topology billing --dry-run
       postroom events topology billing
     """
-    found = _events_app(application)
+    found = events_app_at(application)
     found.loader.import_default_modules()
     plan = found.topology
     _show(plan, json=json)
@@ -101,7 +101,7 @@ def stats(
       postroom events stats billing
       postroom events stats billing --json | jq '."billing.v1.archive"'
     """
-    found = _events_app(application)
+    found = events_app_at(application)
     found.loader.import_default_modules()
     _need_rabbitmq(found)
     from postroom.celery.events.standing import counts
@@ -116,7 +116,8 @@ def stats(
         print(f"{queue}  {'not declared' if count is None else count}")
 
 
-def _events_app(application: str) -> EventsApp:
+def events_app_at(application: str) -> EventsApp:
+    """The events app in MODULE[:VARIABLE]. Raises InvalidInput."""
     from postroom.cli.celery_worker import app_at, need_celery
     from postroom.errors import InvalidInput
 

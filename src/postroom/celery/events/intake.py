@@ -17,7 +17,7 @@ from typing import Any
 from celery import bootsteps
 from celery.worker import strategy as celerys
 
-from postroom.celery.events.envelope import Envelope, Headers, fresh
+from postroom.celery.events.envelope import Envelope, Headers, bytes_of, fresh
 from postroom.celery.events.publisher import Outgoing
 from postroom.errors import PostroomError
 from postroom.model import Failure
@@ -67,7 +67,7 @@ class Strategies(dict[str, Any]):
         with as_lost_connection(), app.publisher.window():
             for handler in handlers:
                 copy = envelope.headers(task=handler, retries=headers.get("retries") or 0)
-                app.publisher.publish(Outgoing("", queue, copy, _bytes(message.body)))
+                app.publisher.publish(Outgoing("", queue, copy, bytes_of(message.body)))
 
 
 class Intake(bootsteps.StartStopStep):
@@ -126,13 +126,13 @@ def _is_from_the_dead(app: Any, message: Any) -> bool:
 def _climb(app: Any, message: Any, delay: float) -> None:
     headers = message.headers
     with as_lost_connection():
-        app.climb((fresh(headers), _bytes(message.body)), headers["event"], delay)
+        app.climb((fresh(headers), bytes_of(message.body)), headers["event"], delay)
 
 
 def give_up(app: Any, message: Any, headers: Headers, failure: Failure) -> None:
     """Send a message to the archive, as it came."""
     with as_lost_connection():
-        app.archive(fresh(headers), _bytes(message.body), failure)
+        app.archive(fresh(headers), bytes_of(message.body), failure)
 
 
 @contextmanager
@@ -152,7 +152,3 @@ def rejections(headers: Mapping[str, Any], queue: str) -> int:
         for death in deaths
         if death.get("queue") == queue and death.get("reason") in _REJECTED
     )
-
-
-def _bytes(body: Any) -> bytes:
-    return body.encode() if isinstance(body, str) else bytes(body)

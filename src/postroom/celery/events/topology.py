@@ -23,6 +23,8 @@ from postroom.errors import InvalidInput
 EXCHANGE = "events"
 #: How often a quorum queue gives one message to workers that die of it, before it counts as an attempt.
 CRASH_BUDGET = 5
+#: RabbitMQ 3 knows no word for "without limit", and 4 has one of 20 unless told otherwise.
+_UNLIMITED = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ class Names:
     @property
     def archive(self) -> str:
         return self._of("archive")
+
+    @property
+    def reader(self) -> str:
+        """What a reader of the archive has for itself while it reads."""
+        return self._of("archive", "reader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +189,15 @@ def _ladder(names: Names, ladder: Ladder, queue_type: str) -> Topology:
 
 
 def _archive(names: Names, archive: Archive, queue_type: str) -> Topology:
-    arguments = {
+    arguments: dict[str, Any] = {
         "x-queue-type": queue_type,
         "x-message-ttl": archive.retention,
         "x-max-length": archive.most,
         "x-overflow": "drop-head",
     }
+    if queue_type == "quorum":
+        # Every look at the archive is a delivery; from 4.0 on RabbitMQ would drop a letter after 20.
+        arguments["x-delivery-limit"] = _UNLIMITED
     return Topology(
         (Exchange(names.archive, "fanout"),),
         (Queue(names.archive, arguments),),
