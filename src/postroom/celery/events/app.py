@@ -19,6 +19,7 @@ from postroom.celery.events.intake import LEFT, Intake
 from postroom.celery.events.names import check_event, check_group, check_pattern, check_service
 from postroom.celery.events.publisher import ConfirmingPublisher, Outgoing, Publisher, StorePublisher
 from postroom.celery.events.topology import Names, Topology, build, wants
+from postroom.celery.events.watching import Watch, Watching
 from postroom.errors import InvalidInput
 from postroom.model import Failure
 
@@ -69,10 +70,12 @@ class EventsApp(Celery):
         self.declared: dict[str, Event[Any]] = {}
         self.handlers = Handlers(self.names, one_queue=given.one_queue)
         self.handled = Handled()
+        self.watch = Watch(self)
         #: Whether the worker in this process was told to stop.
         self.stopping = False
         self.add_defaults({**settings.DEFAULTS, "task_default_queue": service})
         self.steps["consumer"].add(Intake)
+        self.steps["worker"].add(Watching)
         starting.listen(self)
 
     def __reduce__(self) -> Any:

@@ -83,12 +83,20 @@ def holding(app: EventsApp) -> Iterator[Held]:
 
     Raises NotFound when it has none, Conflict when another reader has it, and EngineUnavailable.
     """
-    with app.connection_for_read() as connection:
+    with contextlib.ExitStack() as stack:
         with as_unavailable():
-            connection.ensure_connection(max_retries=3)
+            connection = stack.enter_context(connected(app))
             _be_alone(connection, app.names.reader)
             held = _held(connection, app.names.archive)
         yield held
+
+
+@contextlib.contextmanager
+def connected(app: EventsApp) -> Iterator[Any]:
+    """A connection for one look: who asks should know soon when there is none."""
+    with app.connection_for_read() as connection:
+        connection.ensure_connection(max_retries=2, interval_start=0.2, interval_step=0.3)
+        yield connection
 
 
 def _held(connection: Any, queue: str) -> Held:

@@ -3,7 +3,7 @@
     events (topic) ── queues of the service ──rejected──▶ S.retry (fanout) ─▶ rung 1 s ─▶ S.recover
                                                           S.retry.N (fanout) ─▶ rung N ─▶ S.step.M
     S.step.M (headers): rung M, if the message asks for it, else the next step; the last one is S.recover
-    S.recover (topic) ── the same queues; S.archive (fanout) ── the archive
+    S.recover (topic) ── the same queues; S.archive (fanout) ── the archive ──dropped──▶ S.lost (fanout)
 
 Everything but `events` belongs to one service and carries the version of its topology, so one failing service
 never multiplies events for another. No exchange on the way changes a routing key.
@@ -25,6 +25,8 @@ EXCHANGE = "events"
 CRASH_BUDGET = 5
 #: RabbitMQ 3 knows no word for "without limit", and 4 has one of 20 unless told otherwise.
 _UNLIMITED = 1_000_000_000
+#: Letters that wait to be told of as lost, while no worker runs that could.
+_MOST_LOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class Names:
     @property
     def archive(self) -> str:
         return self._of("archive")
+
+    @property
+    def lost(self) -> str:
+        """Where what the archive drops waits to be told of."""
+        return self._of("lost")
 
     @property
     def reader(self) -> str:
@@ -194,12 +201,14 @@ def _archive(names: Names, archive: Archive, queue_type: str) -> Topology:
         "x-message-ttl": archive.retention,
         "x-max-length": archive.most,
         "x-overflow": "drop-head",
+        "x-dead-letter-exchange": names.lost,
     }
     if queue_type == "quorum":
         # Every look at the archive is a delivery; from 4.0 on RabbitMQ would drop a letter after 20.
         arguments["x-delivery-limit"] = _UNLIMITED
+    lost = {"x-queue-type": queue_type, "x-max-length": _MOST_LOST, "x-overflow": "drop-head"}
     return Topology(
-        (Exchange(names.archive, "fanout"),),
-        (Queue(names.archive, arguments),),
-        (Binding(names.archive, names.archive),),
+        (Exchange(names.archive, "fanout"), Exchange(names.lost, "fanout")),
+        (Queue(names.archive, arguments), Queue(names.lost, lost)),
+        (Binding(names.archive, names.archive), Binding(names.lost, names.lost)),
     )
