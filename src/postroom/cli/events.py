@@ -146,6 +146,38 @@ def _archived(standing: Standing) -> str:
     return f"{standing.archived:,}, at most {standing.archive_most:,}: {standing.filled:.0%} full"
 
 
+@app.command()
+def relay(
+    application: Application,
+    database: Annotated[str, typer.Option("--database", metavar="URL", help="As SQLAlchemy writes it.")],
+    once: Annotated[bool, typer.Option("--once", help="Publish what waits, and end.")] = False,
+) -> None:
+    """Publish the events that wait in the outbox of a database, until Ctrl-C.
+
+    \b
+    Examples:
+      postroom events relay billing --database postgresql+psycopg:///billing
+      postroom events relay billing --database sqlite:///billing.db --once
+    """
+    found = events_app_at(application)
+    found.loader.import_default_modules()
+    from sqlalchemy import create_engine
+
+    from postroom.celery.events.outbox import Relay
+    from postroom.cli import logs
+
+    relaying = Relay(found, create_engine(database))
+    if once:
+        print(f"published: {relaying.pass_on():,}")
+        return
+    import signal
+
+    logs.begin(as_json=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: relaying.stop())
+    relaying.run()
+
+
 def events_app_at(application: str) -> EventsApp:
     """The events app in MODULE[:VARIABLE]. Raises InvalidInput."""
     from postroom.cli.celery_worker import app_at, need_celery

@@ -9,6 +9,7 @@
 `declaring` declares it, `publisher` publishes, and `archiving` keeps what failed for good. `archive` opens
 that as dead letters: `holding` takes them, `letters` reads them, and `shelf` is what is asked about them.
 `standing` says how many wait where, `watching` warns of an archive that fills up, `metrics` tells both.
+`outbox` publishes what a transaction of the caller's own has committed.
 """
 
 from __future__ import annotations

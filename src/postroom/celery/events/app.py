@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 from celery.app.defaults import SETTING_KEYS
@@ -22,6 +22,9 @@ from postroom.celery.events.topology import Names, Topology, build, wants
 from postroom.celery.events.watching import Watch, Watching
 from postroom.errors import InvalidInput
 from postroom.model import Failure
+
+if TYPE_CHECKING:
+    from postroom.celery.events.outbox import Outbox
 
 P = ParamSpec("P")
 _OURS = frozenset(
@@ -143,6 +146,12 @@ class EventsApp(Celery):
     def publisher(self) -> Publisher:
         kind = ConfirmingPublisher if self.on_rabbitmq else StorePublisher
         return kind(self, unrouted_is_error=self.given.unrouted_is_error)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        from postroom.celery.events.outbox import Outbox  # here and not above: it needs SQLAlchemy
+
+        return Outbox()
 
     def climb(self, message: tuple[Headers, bytes], event: str, delay: float) -> None:
         """Send a message to the ladder: it is back in the queue of its event after so long (ms)."""
