@@ -24,6 +24,8 @@ from postroom.model import Failure
 
 log = logging.getLogger(__name__)
 
+#: How long the event loop of a worker sleeps at most (s).
+_TICK = 1.0
 #: What is left of a delay that is longer than the ladder (ms).
 LEFT = "postroom-left"
 #: Why a message that nobody acked comes back by the ladder.
@@ -70,6 +72,10 @@ class Strategies(dict[str, Any]):
                 app.publisher.publish(Outgoing("", queue, copy, bytes_of(message.body)))
 
 
+def _nothing() -> None:
+    """What a tick does."""
+
+
 class Intake(bootsteps.StartStopStep):
     """Have this worker know events. See "Extensions and Bootsteps" in Celery's documentation."""
 
@@ -77,6 +83,12 @@ class Intake(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         parent.strategies = Strategies(parent)
+        # An event loop with nothing to read sleeps until its next timer, and looks only then whether it
+        # was told to stop.
+        self._tick = parent.timer.call_repeatedly(_TICK, _nothing)
+
+    def stop(self, parent: Any) -> None:
+        self._tick.cancel()
 
 
 def receive(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Any:
