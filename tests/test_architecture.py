@@ -31,7 +31,8 @@ WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs",
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
 ROOM_LEVEL = DOMAIN | {
     "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "queue", "recent",
-    "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry", "timetable",
+    "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry", "through",
+    "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
@@ -81,7 +82,8 @@ ALLOWED: dict[str, set[str]] = {
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "suspects": {"delivery"},
     "staff": DOMAIN,
-    "telemetry": DOMAIN | {"delivery", "staff"},
+    "through": DOMAIN,
+    "telemetry": DOMAIN | {"delivery", "staff", "through"},
     "room": DOMAIN
     | {"config", "delivery", "history", "queue", "rotation", "settings"}
     | {"staff", "suspects", "telemetry"},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import postroom
-from postroom.celery.events import events_app
+from postroom.celery.events import archive, events_app
 from postroom.errors import NotFound
 from postroom.model import State
 from tests.events.stage import Stage
@@ -47,6 +47,14 @@ def test_delays_and_dead_letters_are_the_engine_s(
         tries = stage.lines("placed")
         assert [line["retries"] for line in tries] == [0, 1]
         assert tries[1]["at"] - tries[0]["at"] >= 0.95
+        same = events_app(name, broker_url=f"postroom+{url}")
+        same.handler("shop.order.placed", name="same")(lambda: None)
+        room.queue("others").put(1)
+        with archive.opened(same) as dead:
+            assert [each.id for each in dead.find().letters] == [letter.id]
+            assert dead.note(dead.groups().groups[0].group, "known").changes[-1].what == {"note": "known"}
+            assert dead.replay([letter.id]).done == 1
+        stage.until(lambda: len(stage.lines("placed")) == 4)
 
 
 def test_an_event_that_nobody_is_bound_to_is_counted_or_an_error(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ IMPORTS = {
     "amqp.exceptions.AMQPError": "reference: amqp.exceptions",
     "amqp.exceptions.NotFound": "reference: amqp.exceptions",
     "amqp.exceptions.PreconditionFailed": "reference: amqp.exceptions",
+    "amqp.exceptions.ResourceLocked": "reference: amqp.exceptions",
     "amqp.exceptions.RecoverableConnectionError": "reference: amqp.exceptions",
 }
 
@@ -47,7 +48,8 @@ OVERRIDES = {
     "handling.EventTask": {"Request", "Strategy", "abstract", "app", "retry"},
     "request.Request": {"acknowledge", "reject", "revoked"},
     "consumer.Consumer": {"connect", "on_decode_error", "on_invalid_task", "on_unknown_message"},
-    "intake.Intake": {"name", "requires", "start"},
+    "intake.Intake": {"name", "requires", "start", "stop"},
+    "watching.Watching": {"include_if", "name", "requires", "start", "stop"},
     "amqp.Transport": {"on_readable", "qos_semantics_matches_spec"},
     "amqp.SSLTransport": {"on_readable", "qos_semantics_matches_spec"},
 }  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from kombu.asynchronous.timer import Timer
 
 from postroom.celery.events import events_app, intake
 from postroom.errors import EngineUnavailable
@@ -69,13 +71,29 @@ def test_a_worker_whose_broker_came_back_empty_declares_again(rabbit: Rabbit, tm
         names = stage.name("billing") + ".v1"
         with rabbit.connect() as connection:
             channel = connection.default_channel
+            channel.queue_delete(f"{names}.event.shop.order.placed")
+            # RabbitMQ tells whoever consumes it, and the worker begins anew by itself.
+            stage.until(lambda: worker.log().count("Connected to") == 2)
+            stage.publish("shop.order.placed", 0)
+            stage.until(lambda: len(stage.lines("placed")) == 1)
             for queue in ("event.shop.order.placed", "retry.1s", "archive"):
                 channel.queue_delete(f"{names}.{queue}")
         rabbit.ctl("close_all_connections", "maintenance")
-        stage.until(lambda: worker.log().count("Connected to") == 2)
+        stage.until(lambda: worker.log().count("Connected to") >= 3)
         stage.publish("shop.order.placed", 1)
-        stage.until(lambda: stage.lines("placed"))
+        stage.until(lambda: len(stage.lines("placed")) == 2)
         assert rabbit.count(f"{names}.retry.1s") == rabbit.count(f"{names}.archive") == 0
+
+
+def test_the_loop_of_a_worker_looks_up_every_second_whether_it_is_to_stop() -> None:
+    app = events_app("billing", broker_url="amqp://127.0.0.1:1//")
+    parent = SimpleNamespace(app=app, strategies={}, timer=Timer())
+    step = intake.Intake(parent)
+    step.start(parent)
+    pause, tick = next(iter(parent.timer))
+    assert (pause or 0) <= 1.0
+    step.stop(parent)
+    assert tick is None or tick.canceled
 
 
 def test_what_cannot_be_sent_on_is_a_lost_connection_for_celery(monkeypatch: pytest.MonkeyPatch) -> None:

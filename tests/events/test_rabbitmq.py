@@ -23,11 +23,11 @@ def test_the_command_prints_declares_and_explains(rabbit: Rabbit, tmp_path: Path
         plan = stage.command("topology", "--dry-run")
         assert plan.returncode == 0, plan.stderr
         assert f"queue     {name}.v1.event.shop.order.placed" in plan.stdout
-        assert "19 queues" in plan.stdout  # 12 rungs, 5 events, a group, the archive
+        assert "20 queues" in plan.stdout  # 12 rungs, 5 events, a group, the archive and what it drops
         assert f"{name}.v1.archive  not declared" in stage.command("stats").stdout
         declared = stage.command("topology", "--json")
         assert declared.returncode == 0, declared.stderr
-        assert len(json.loads(declared.stdout)["queues"]) == 19
+        assert len(json.loads(declared.stdout)["queues"]) == 20
         assert f"{name}.v1.archive  0" in stage.command("stats").stdout
         stage.config = {"archive_most": 5}
         refused = stage.command("topology")

@@ -269,7 +269,8 @@ def families(room: Room) -> dict[str, Any]:
 
 def test_every_metric_is_on_the_page_and_no_other(room: Room) -> None:
     rows = re.findall(r"^\| `(postroom_\w+)` \| (\w+) \|[^|]*\|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert dict(rows) == {name: family.type for name, family in families(room).items()}
+    of_a_room = {name: kind for name, kind in rows if not name.startswith("postroom_events_")}
+    assert of_a_room == {name: family.type for name, family in families(room).items()}
 
 
 def test_the_names_keep_the_conventions(room: Room) -> None:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from postroom.cli.options import LOOPBACK, MetricsHost, MetricsPort
+
 if TYPE_CHECKING:
     from postroom.celery.events import EventsApp
+    from postroom.celery.events.standing import Standing
     from postroom.celery.events.topology import Topology
 
 app = typer.Typer(no_args_is_help=True)
@@ -25,6 +28,8 @@ def register(root: typer.Typer) -> None:
 def worker(
     context: typer.Context,
     application: Application,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     json: Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")] = False,
 ) -> None:
     """Start `celery worker` for a service, without mingle, gossip and heartbeat.
@@ -35,15 +40,32 @@ def worker(
     Examples:
       postroom events worker billing
       postroom events worker billing.app:app --concurrency 4 --loglevel INFO
+      postroom events worker billing --metrics-port 9464
     """
-    _events_app(application)
+    found = events_app_at(application)
     from celery.bin.celery import celery as command
 
     from postroom.cli.celery_worker import log_json
 
     if json:
         log_json()
+    if metrics_port is not None:
+        _serve_metrics(found, metrics_port, metrics_host)
     command.main(args=["-A", application, "worker", *_QUIET, *context.args], prog_name="celery")
+
+
+def _serve_metrics(found: EventsApp, port: int, host: str) -> None:
+    """Served by this process, which becomes the worker's main one."""
+    from postroom.telemetry.exporter import MetricsServer
+
+    if found.on_rabbitmq:
+        from postroom.celery.events.metrics import EventsCollector
+
+        MetricsServer(EventsCollector(found), port, host)
+    else:
+        from postroom.celery.metrics import serve_metrics
+
+        serve_metrics(found, port, host)
 
 
 @app.command()
@@ -61,7 +83,7 @@ def topology(
       postroom events topology billing --dry-run
       postroom events topology billing
     """
-    found = _events_app(application)
+    found = events_app_at(application)
     found.loader.import_default_modules()
     plan = found.topology
     _show(plan, json=json)
@@ -99,24 +121,65 @@ def stats(
     \b
     Examples:
       postroom events stats billing
-      postroom events stats billing --json | jq '."billing.v1.archive"'
+      postroom events stats billing --json | jq .archived
     """
-    found = _events_app(application)
+    found = events_app_at(application)
     found.loader.import_default_modules()
     _need_rabbitmq(found)
-    from postroom.celery.events.standing import counts
+    from postroom.celery.events.standing import look
 
-    standing = counts(found)
+    standing = look(found)
     if json:
         import msgspec
 
-        print(msgspec.json.encode(standing).decode())
+        print(msgspec.json.encode({**msgspec.to_builtins(standing), "filled": standing.filled}).decode())
         return
-    for queue, count in standing.items():
+    for queue, count in (*standing.ready.items(), *standing.rungs.items()):
         print(f"{queue}  {'not declared' if count is None else count}")
+    if standing.archive_most is not None:
+        print(f"{found.names.archive}  {_archived(standing)}")
 
 
-def _events_app(application: str) -> EventsApp:
+def _archived(standing: Standing) -> str:
+    if standing.archived is None:
+        return "not declared"
+    return f"{standing.archived:,}, at most {standing.archive_most:,}: {standing.filled:.0%} full"
+
+
+@app.command()
+def relay(
+    application: Application,
+    database: Annotated[str, typer.Option("--database", metavar="URL", help="As SQLAlchemy writes it.")],
+    once: Annotated[bool, typer.Option("--once", help="Publish what waits, and end.")] = False,
+) -> None:
+    """Publish the events that wait in the outbox of a database, until Ctrl-C.
+
+    \b
+    Examples:
+      postroom events relay billing --database postgresql+psycopg:///billing
+      postroom events relay billing --database sqlite:///billing.db --once
+    """
+    found = events_app_at(application)
+    found.loader.import_default_modules()
+    from sqlalchemy import create_engine
+
+    from postroom.celery.events.outbox import Relay
+    from postroom.cli import logs
+
+    relaying = Relay(found, create_engine(database))
+    if once:
+        print(f"published: {relaying.pass_on():,}")
+        return
+    import signal
+
+    logs.begin(as_json=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: relaying.stop())
+    relaying.run()
+
+
+def events_app_at(application: str) -> EventsApp:
+    """The events app in MODULE[:VARIABLE]. Raises InvalidInput."""
     from postroom.cli.celery_worker import app_at, need_celery
     from postroom.errors import InvalidInput
 

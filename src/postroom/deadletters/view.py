@@ -30,17 +30,19 @@ _EVERYTHING = Filter()
 class DeadLetters:
     """A view: `DeadLetters(room, "dlq_fast")` are the dead letters of every queue whose policy names it.
 
-    The name of a queue means that queue, and no name all of them. Nothing moves between queues.
+    The name of a queue means that queue, and no name all of them, or all of `queues`. Nothing moves
+    between queues.
     """
 
-    def __init__(self, room: Room, name: str | None = None) -> None:
+    def __init__(self, room: Room, name: str | None = None, *, queues: Sequence[str] | None = None) -> None:
         self.room = room
         self.name = name
+        self._among = queues
 
     @property
     def queues(self) -> list[str]:
         """The queues that are meant, as things are now. Raises NotFound for a name that means none."""
-        infos = self.room.queues()
+        infos = self.room.engine.queues(self._among)
         if self.name is None:
             return [info.name for info in infos]
         meant = [info.name for info in infos if self.name in (info.name, info.policy.dead_letter)]

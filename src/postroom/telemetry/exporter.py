@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -82,34 +82,34 @@ class RoomCollector(Collector):
         self._keeper_ttl = keeper_ttl
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("build_info", "The release.", ("version",), [((self._version,), 1)])
+        yield gauge("build_info", "The release.", ("version",), [((self._version,), 1)])
         yield from self._spool()  # above all while the store is away
         try:
             families = list(self._families())
         except PostroomError as error:
             log.warning("scrape failed", extra={"event": "telemetry.scrape_failed", "error": str(error)})
-            yield _gauge("engine_up", _UP, (), [((), 0)])
+            yield gauge("engine_up", _UP, (), [((), 0)])
             return
-        yield _gauge("engine_up", _UP, (), [((), 1)])
+        yield gauge("engine_up", _UP, (), [((), 1)])
         yield from families
 
     def _spool(self) -> Iterator[Metric]:
         side = self._engine.side() if hasattr(self._engine, "side") else None
         active = [((), int(side.redis_active))] if side else []
-        yield _gauge("redis_active", "0 while the spool takes over, where there is one.", (), active)
+        yield gauge("redis_active", "0 while the spool takes over, where there is one.", (), active)
         spooled = [((), side.spooled)] if side else []
-        yield _gauge("spooled_messages", "Messages that wait in the spool, where there is one.", (), spooled)
+        yield gauge("spooled_messages", "Messages that wait in the spool, where there is one.", (), spooled)
 
     def _families(self) -> Iterator[Metric]:
         if recorder := getattr(self._engine, "recorder", None):
             recorder.flush()  # what this process knows, before it is asked
         look = self._look()
-        yield _gauge("engine_look_seconds", "How long the engine took to answer.", (), [((), look.took)])
+        yield gauge("engine_look_seconds", "How long the engine took to answer.", (), [((), look.took)])
         memory = self._engine.memory()
         used = [((), memory.used)] if memory else []
-        yield _gauge("memory_used_bytes", "Memory that the store uses, where it says so.", (), used)
+        yield gauge("memory_used_bytes", "Memory that the store uses, where it says so.", (), used)
         most = [((), memory.maxmemory)] if memory and memory.maxmemory else []
-        yield _gauge("memory_max_bytes", "Memory that the store may use, where it has a limit.", (), most)
+        yield gauge("memory_max_bytes", "Memory that the store may use, where it has a limit.", (), most)
         yield from _standing(look)
         yield from _counted(look.stats)
         yield from self._measured(look)
@@ -143,12 +143,12 @@ class RoomCollector(Collector):
         """What other parts of the room keep as records."""
         records = self._engine.records
         lead = records.get("lock", "keeper")
-        yield _gauge("keeper_up", "Whether a keeper leads.", (), [((), int(lead is not None))])
+        yield gauge("keeper_up", "Whether a keeper leads.", (), [((), int(lead is not None))])
         swept = [((), (lead.expires - self._keeper_ttl) / 1_000)] if lead and lead.expires else []
-        yield _gauge("keeper_last_sweep_timestamp_seconds", "When the keeper last looked.", (), swept)
+        yield gauge("keeper_last_sweep_timestamp_seconds", "When the keeper last looked.", (), swept)
         lost = [worker.lost for worker in read_workers(self._engine)]
         by_state = [(("live",), lost.count(False)), (("lost",), lost.count(True))]
-        yield _gauge("workers", "Workers that are there, and those that went silent.", ("state",), by_state)
+        yield gauge("workers", "Workers that are there, and those that went silent.", ("state",), by_state)
         yield _breakers(_plain(records.list("breaker", limit=MAX_BATCH)))
         yield from _schedules(_plain(records.list("schedule", limit=MAX_BATCH)))
 
@@ -158,14 +158,16 @@ _UP = "Whether the store answers."
 Values = Iterable[tuple[tuple[str, ...], float]]
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+def gauge(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    """A family of values that go up and down, under our prefix."""
     family = GaugeMetricFamily(f"postroom_{name}", text, labels=labels)
     for label_values, value in values:
         family.add_metric(label_values, value)
     return family
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+def counter(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    """The same of values that only grow."""
     family = CounterMetricFamily(f"postroom_{name}", text, labels=labels)
     for label_values, value in values:
         family.add_metric(label_values, value)
@@ -175,31 +177,31 @@ def _counter(name: str, text: str, labels: tuple[str, ...], values: Values) -> M
 def _standing(look: _Look) -> Iterator[Metric]:
     states = ("ready", "scheduled", "processing", "dead")
     by_state = [((each.queue, state), getattr(each, state)) for each in look.stats for state in states]
-    yield _gauge("messages", "Messages by state.", ("queue", "state"), by_state)
+    yield gauge("messages", "Messages by state.", ("queue", "state"), by_state)
     overdue = [((each.queue,), each.overdue) for each in look.stats]
-    yield _gauge("overdue_messages", "Deliveries whose deadline has passed.", _QUEUE, overdue)
+    yield gauge("overdue_messages", "Deliveries whose deadline has passed.", _QUEUE, overdue)
     oldest = [((each.queue,), each.oldest / 1_000) for each in look.stats]
-    yield _gauge("oldest_ready_seconds", "Age of the oldest message that is next.", _QUEUE, oldest)
+    yield gauge("oldest_ready_seconds", "Age of the oldest message that is next.", _QUEUE, oldest)
     dead = [((queue,), age / 1_000) for queue, age in look.oldest_dead.items()]
-    yield _gauge("oldest_dead_seconds", "Since when the oldest dead letter is dead.", _QUEUE, dead)
+    yield gauge("oldest_dead_seconds", "Since when the oldest dead letter is dead.", _QUEUE, dead)
     paused = [((each.queue,), int(each.paused)) for each in look.stats]
-    yield _gauge("queue_paused", "Whether claims are stopped.", _QUEUE, paused)
+    yield gauge("queue_paused", "Whether claims are stopped.", _QUEUE, paused)
 
 
 def _counted(stats: list[QueueStats]) -> Iterator[Metric]:
-    for counter, (name, text) in _COUNTED.items():
-        yield _counter(name, text, _QUEUE, [((s.queue,), s.counters.get(counter, 0)) for s in stats])
+    for counted, (name, text) in _COUNTED.items():
+        yield counter(name, text, _QUEUE, [((s.queue,), s.counters.get(counted, 0)) for s in stats])
     settled = [((s.queue, outcome), s.counters.get(outcome, 0)) for s in stats for outcome in _OUTCOMES]
-    yield _counter("messages_settled", "How deliveries and messages ended.", ("queue", "outcome"), settled)
+    yield counter("messages_settled", "How deliveries and messages ended.", ("queue", "outcome"), settled)
 
 
 def _sla(look: _Look, waits: Mapping[str, samples.Sample]) -> Iterator[Metric]:
     targets = {info.name: info.policy.sla_p95 for info in look.infos}
     promised = [((queue,), target / 1_000) for queue, target in targets.items() if target is not None]
-    yield _gauge("sla_target_seconds", "The sla_p95 of the queue.", _QUEUE, promised)
+    yield gauge("sla_target_seconds", "The sla_p95 of the queue.", _QUEUE, promised)
     recent = ((queue, sample.last(P95_OVER, look.now)) for queue, sample in waits.items())
     measured = [((queue,), histogram.percentile(95) or 0.0) for queue, histogram in recent if histogram.count]
-    yield _gauge("sla_p95_seconds", "p95 of the wait over the last 5 minutes.", _QUEUE, measured)
+    yield gauge("sla_p95_seconds", "p95 of the wait over the last 5 minutes.", _QUEUE, measured)
 
 
 def _plain(found: Iterable[Any]) -> dict[str, dict[str, Any]]:
@@ -212,22 +214,23 @@ def _breakers(standings: Mapping[str, Mapping[str, Any]]) -> Metric:
         for name, standing in standings.items()
         for state in _BREAKER_STATES
     ]
-    return _gauge("breaker_state", "1 for the state that a breaker is in.", ("name", "state"), values)
+    return gauge("breaker_state", "1 for the state that a breaker is in.", ("name", "state"), values)
 
 
 def _schedules(standings: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     by = ("schedule",)
     paused = [((name,), int(standing.get("paused", False))) for name, standing in standings.items()]
-    yield _gauge("schedule_paused", "Whether a schedule is paused.", by, paused)
+    yield gauge("schedule_paused", "Whether a schedule is paused.", by, paused)
     last = [((name,), s["last_slot"] / 1_000) for name, s in standings.items() if s.get("last_slot")]
-    yield _gauge("schedule_last_slot_timestamp_seconds", "The last slot that was put.", by, last)
+    yield gauge("schedule_last_slot_timestamp_seconds", "The last slot that was put.", by, last)
     skipped = [((name,), standing.get("skipped", 0)) for name, standing in standings.items()]
-    yield _counter("schedule_slots_skipped", "Slots that were passed over.", by, skipped)
+    yield counter("schedule_slots_skipped", "Slots that were passed over.", by, skipped)
 
 
 # --- serving --------------------------------------------------------------------------------------
 
 
+@runtime_checkable
 class HasConfig(HasEngine, Protocol):
     """A room, as far as it matters here."""
 
@@ -240,11 +243,14 @@ def collector(room: HasConfig) -> RoomCollector:
 
 
 class MetricsServer:
-    """`/metrics` of a room over HTTP until it is closed; on this machine only unless told otherwise."""
+    """`/metrics` of a room, or of another collector, over HTTP until it is closed.
 
-    def __init__(self, room: HasConfig, port: int, host: str = "127.0.0.1") -> None:
+    On this machine only unless told otherwise.
+    """
+
+    def __init__(self, source: HasConfig | Collector, port: int, host: str = "127.0.0.1") -> None:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector(room))
+        registry.register(collector(source) if isinstance(source, HasConfig) else source)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:

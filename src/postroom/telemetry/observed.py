@@ -10,40 +10,27 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from postroom.engine import (
-    Capabilities,
     ClaimRequest,
     Engine,
-    QueueInfo,
 )
-from postroom.findings import Finding
-from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     Accepted,
     Claimed,
-    Entry,
     Leased,
-    Move,
-    Moved,
     NewMessage,
     Outcome,
-    Page,
     Receipt,
     Settlement,
-    State,
-    Swept,
     Turned,
     Verb,
 )
 from postroom.policy import Policy
-from postroom.records import Records
-from postroom.stats import Memory, QueueStats
 from postroom.telemetry.samples import Recorder, Spans
-from postroom.waiter import Waiter
+from postroom.through import Through
 
 #: Deliveries that are timed at once; beyond that the oldest are no longer timed.
 _MOST = 100_000
@@ -85,32 +72,17 @@ class _Drain:
         self.span: float | None = None
 
 
-class Observed(Engine):
+class Observed(Through):
     """This engine, watched. What is not the way of a message goes straight through."""
 
-    capabilities: Capabilities  # type: ignore[misc]  # those of the engine inside, not of this class
-
     def __init__(self, engine: Engine, *, traced: bool = False) -> None:
-        self.engine = engine
-        self.capabilities = engine.capabilities
-        self.records: Records = engine.records
+        super().__init__(engine)
         self.recorder: Recorder = Recorder(engine, self._count_passed)
         self._traced = traced
         #: The deliveries that are timed, by the id of their message.
         self._open: dict[str, _Open] = {}
         self._drains: dict[str, _Drain] = {}
         _observed.add(self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)  # what only some engines have
-
-    @property
-    def max_body(self) -> int:
-        return self.engine.max_body
-
-    @max_body.setter
-    def max_body(self, size: int) -> None:
-        self.engine.max_body = size
 
     # --- the way of a message ---------------------------------------------------------------
 
@@ -237,92 +209,7 @@ class Observed(Engine):
         if spans:
             self.recorder.add(f"process:{queue}", spans)
 
-    # --- straight through -------------------------------------------------------------------
-
-    def declare(self, queue: str, policy: Policy) -> None:
-        self.engine.declare(queue, policy)
-
-    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
-        return self.engine.drop(queue, force=force, by=by, why=why)
-
-    def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
-        return self.engine.queues(names)
-
-    def stats(self, queue: str) -> QueueStats:
-        return self.engine.stats(queue)
-
-    def memory(self) -> Memory | None:
-        return self.engine.memory()
-
-    def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
-        return self.engine.renew(queue, receipts, lease)
-
-    def extend(
-        self,
-        queue: str,
-        receipts: Sequence[Receipt],
-        *,
-        span: int | None = None,
-        lease: int | None = None,
-        checkpoint: bytes | None = None,
-    ) -> list[Outcome]:
-        return self.engine.extend(queue, receipts, span=span, lease=lease, checkpoint=checkpoint)
-
-    def sweep(self, queue: str, *, limit: int = 100, triggered_by: str = "scheduler") -> Swept:
-        return self.engine.sweep(queue, limit=limit, triggered_by=triggered_by)
-
-    def waiter(self, queues: Iterable[str], topics: Iterable[str] = ()) -> Waiter:
-        return self.engine.waiter(queues, topics)
-
-    def ring(self, queues: Iterable[str]) -> None:
-        self.engine.ring(queues)
-
-    def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
-        return self.engine.get(queue, ids)
-
-    def find(
-        self,
-        queue: str,
-        state: State,
-        *,
-        cursor: str | None = None,
-        limit: int = 100,
-        group: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Page:
-        return self.engine.find(
-            queue, state, cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
-        )
-
-    def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
-        return self.engine.groups(queue, after=after, limit=limit)
-
-    def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
-        return self.engine.move(queue, moves)
-
-    def pause(self, queue: str, reason: str = "") -> None:
-        self.engine.pause(queue, reason)
-
-    def resume(self, queue: str) -> None:
-        self.engine.resume(queue)
-
-    def purge(self, queue: str) -> int:
-        return self.engine.purge(queue)
-
-    def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
-        return self.engine.log(queue, after=after, limit=limit)
-
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        self.engine.publish(topic, entries)
-
-    def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
-        return self.engine.read(topic, after=after, limit=limit)
-
-    def now(self) -> int:
-        return self.engine.now()
-
-    def inspect(self) -> list[Finding]:
-        return self.engine.inspect()
+    # --- its end ----------------------------------------------------------------------------
 
     def close(self) -> None:
         self.recorder.close()

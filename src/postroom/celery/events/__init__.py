@@ -6,7 +6,10 @@
 `app` is what a service has; `declaration` what `@app.event` makes and `handling` what `@app.handler` makes;
 `envelope` is the wire format. `intake` and `request` stand between Celery's worker and a handler, and
 `starting` is how that worker begins. On RabbitMQ, `topology` says what there is, with the delays of `ladder`;
-`declaring` declares it, `publisher` publishes, and `archiving` keeps what failed for good.
+`declaring` declares it, `publisher` publishes, and `archiving` keeps what failed for good. `archive` opens
+that as dead letters: `holding` takes them, `letters` reads them, and `shelf` is what is asked about them.
+`standing` says how many wait where, `watching` warns of an archive that fills up, `metrics` tells both.
+`outbox` publishes what a transaction of the caller's own has committed.
 """
 
 from __future__ import annotations

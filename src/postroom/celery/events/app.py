@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 from celery.app.defaults import SETTING_KEYS
@@ -19,8 +19,12 @@ from postroom.celery.events.intake import LEFT, Intake
 from postroom.celery.events.names import check_event, check_group, check_pattern, check_service
 from postroom.celery.events.publisher import ConfirmingPublisher, Outgoing, Publisher, StorePublisher
 from postroom.celery.events.topology import Names, Topology, build, wants
+from postroom.celery.events.watching import Watch, Watching
 from postroom.errors import InvalidInput
 from postroom.model import Failure
+
+if TYPE_CHECKING:
+    from postroom.celery.events.outbox import Outbox
 
 P = ParamSpec("P")
 _OURS = frozenset(
@@ -69,10 +73,12 @@ class EventsApp(Celery):
         self.declared: dict[str, Event[Any]] = {}
         self.handlers = Handlers(self.names, one_queue=given.one_queue)
         self.handled = Handled()
+        self.watch = Watch(self)
         #: Whether the worker in this process was told to stop.
         self.stopping = False
         self.add_defaults({**settings.DEFAULTS, "task_default_queue": service})
         self.steps["consumer"].add(Intake)
+        self.steps["worker"].add(Watching)
         starting.listen(self)
 
     def __reduce__(self) -> Any:
@@ -140,6 +146,12 @@ class EventsApp(Celery):
     def publisher(self) -> Publisher:
         kind = ConfirmingPublisher if self.on_rabbitmq else StorePublisher
         return kind(self, unrouted_is_error=self.given.unrouted_is_error)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        from postroom.celery.events.outbox import Outbox  # here and not above: it needs SQLAlchemy
+
+        return Outbox()
 
     def climb(self, message: tuple[Headers, bytes], event: str, delay: float) -> None:
         """Send a message to the ladder: it is back in the queue of its event after so long (ms)."""

@@ -41,6 +41,16 @@ class Event(Generic[P]):
         self._app.publisher.publish(message)
         return envelope.event_id
 
+    def within(self, caller: Any, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Publish it if and only if the transaction of this SQLAlchemy session or connection commits.
+
+        It is checked now, and kept in the outbox (see `postroom.celery.events.outbox`) for a relay.
+        """
+        self._body(*args, **kwargs)
+        envelope, message = self.prepare(*args, **kwargs)
+        self._app.outbox.add(caller, message)
+        return envelope.event_id
+
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Envelope, Outgoing]:
         """The event as it would be published, unchecked. Raises InvalidInput for what JSON cannot say."""
         envelope = Envelope.new(self.name, self._app.service, self.version, cause())

@@ -86,6 +86,11 @@ def encode(args: Any, kwargs: Any) -> bytes:
     return msgspec.json.encode([list(args), kwargs, {}])
 
 
+def bytes_of(body: Any) -> bytes:
+    """The body of a message as it was sent: py-amqp has made text of what it could."""
+    return body.encode() if isinstance(body, str) else bytes(body)
+
+
 def fresh(headers: Mapping[str, Any]) -> Headers:
     """The headers without what was added on the way."""
     return {name: value for name, value in headers.items() if not name.startswith(_OF_THE_WAY)}

@@ -17,13 +17,15 @@ from typing import Any
 from celery import bootsteps
 from celery.worker import strategy as celerys
 
-from postroom.celery.events.envelope import Envelope, Headers, fresh
+from postroom.celery.events.envelope import Envelope, Headers, bytes_of, fresh
 from postroom.celery.events.publisher import Outgoing
 from postroom.errors import PostroomError
 from postroom.model import Failure
 
 log = logging.getLogger(__name__)
 
+#: How long the event loop of a worker sleeps at most (s).
+_TICK = 1.0
 #: What is left of a delay that is longer than the ladder (ms).
 LEFT = "postroom-left"
 #: Why a message that nobody acked comes back by the ladder.
@@ -67,7 +69,11 @@ class Strategies(dict[str, Any]):
         with as_lost_connection(), app.publisher.window():
             for handler in handlers:
                 copy = envelope.headers(task=handler, retries=headers.get("retries") or 0)
-                app.publisher.publish(Outgoing("", queue, copy, _bytes(message.body)))
+                app.publisher.publish(Outgoing("", queue, copy, bytes_of(message.body)))
+
+
+def _nothing() -> None:
+    """What a tick does."""
 
 
 class Intake(bootsteps.StartStopStep):
@@ -77,6 +83,12 @@ class Intake(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         parent.strategies = Strategies(parent)
+        # An event loop with nothing to read sleeps until its next timer, and looks only then whether it
+        # was told to stop.
+        self._tick = parent.timer.call_repeatedly(_TICK, _nothing)
+
+    def stop(self, parent: Any) -> None:
+        self._tick.cancel()
 
 
 def receive(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Any:
@@ -126,13 +138,13 @@ def _is_from_the_dead(app: Any, message: Any) -> bool:
 def _climb(app: Any, message: Any, delay: float) -> None:
     headers = message.headers
     with as_lost_connection():
-        app.climb((fresh(headers), _bytes(message.body)), headers["event"], delay)
+        app.climb((fresh(headers), bytes_of(message.body)), headers["event"], delay)
 
 
 def give_up(app: Any, message: Any, headers: Headers, failure: Failure) -> None:
     """Send a message to the archive, as it came."""
     with as_lost_connection():
-        app.archive(fresh(headers), _bytes(message.body), failure)
+        app.archive(fresh(headers), bytes_of(message.body), failure)
 
 
 @contextmanager
@@ -152,7 +164,3 @@ def rejections(headers: Mapping[str, Any], queue: str) -> int:
         for death in deaths
         if death.get("queue") == queue and death.get("reason") in _REJECTED
     )
-
-
-def _bytes(body: Any) -> bytes:
-    return body.encode() if isinstance(body, str) else bytes(body)

@@ -3,7 +3,7 @@
     events (topic) ── queues of the service ──rejected──▶ S.retry (fanout) ─▶ rung 1 s ─▶ S.recover
                                                           S.retry.N (fanout) ─▶ rung N ─▶ S.step.M
     S.step.M (headers): rung M, if the message asks for it, else the next step; the last one is S.recover
-    S.recover (topic) ── the same queues; S.archive (fanout) ── the archive
+    S.recover (topic) ── the same queues; S.archive (fanout) ── the archive ──dropped──▶ S.lost (fanout)
 
 Everything but `events` belongs to one service and carries the version of its topology, so one failing service
 never multiplies events for another. No exchange on the way changes a routing key.
@@ -23,6 +23,10 @@ from postroom.errors import InvalidInput
 EXCHANGE = "events"
 #: How often a quorum queue gives one message to workers that die of it, before it counts as an attempt.
 CRASH_BUDGET = 5
+#: RabbitMQ 3 knows no word for "without limit", and 4 has one of 20 unless told otherwise.
+_UNLIMITED = 1_000_000_000
+#: Letters that wait to be told of as lost, while no worker runs that could.
+_MOST_LOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,16 @@ class Names:
     @property
     def archive(self) -> str:
         return self._of("archive")
+
+    @property
+    def lost(self) -> str:
+        """Where what the archive drops waits to be told of."""
+        return self._of("lost")
+
+    @property
+    def reader(self) -> str:
+        """What a reader of the archive has for itself while it reads."""
+        return self._of("archive", "reader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +196,19 @@ def _ladder(names: Names, ladder: Ladder, queue_type: str) -> Topology:
 
 
 def _archive(names: Names, archive: Archive, queue_type: str) -> Topology:
-    arguments = {
+    arguments: dict[str, Any] = {
         "x-queue-type": queue_type,
         "x-message-ttl": archive.retention,
         "x-max-length": archive.most,
         "x-overflow": "drop-head",
+        "x-dead-letter-exchange": names.lost,
     }
+    if queue_type == "quorum":
+        # Every look at the archive is a delivery; from 4.0 on RabbitMQ would drop a letter after 20.
+        arguments["x-delivery-limit"] = _UNLIMITED
+    lost = {"x-queue-type": queue_type, "x-max-length": _MOST_LOST, "x-overflow": "drop-head"}
     return Topology(
-        (Exchange(names.archive, "fanout"),),
-        (Queue(names.archive, arguments),),
-        (Binding(names.archive, names.archive),),
+        (Exchange(names.archive, "fanout"), Exchange(names.lost, "fanout")),
+        (Queue(names.archive, arguments), Queue(names.lost, lost)),
+        (Binding(names.archive, names.archive), Binding(names.lost, names.lost)),
     )

@@ -22,7 +22,13 @@ def register(app: typer.Typer) -> None:
     app.command("import")(bring_in)
 
 
-def export(name: take.View = None, where: take.Where = None, out: Out = "-", url: take.Url = None) -> None:
+def export(
+    name: take.View = None,
+    where: take.Where = None,
+    out: Out = "-",
+    service: take.Service = None,
+    url: take.Url = None,
+) -> None:
     """Write dead letters as lines of JSON, one each, with everything that is known about them.
 
     \b
@@ -31,13 +37,13 @@ def export(name: take.View = None, where: take.Where = None, out: Out = "-", url
       postroom dead export -w older=30d -o old.jsonl
       postroom dead export | jq -r '[.task_name, .exception] | @tsv'
     """
+    from postroom.cli.dead.view import letters
     from postroom.cli.progress import Meter
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters, Filter
+    from postroom.deadletters import Filter
 
     wanted, meter = Filter.parse(where or []), Meter("exported")
-    with opened(url) as room, _writing(out) as file:
-        count = DeadLetters(room, name).export(file.write, wanted, meter)
+    with letters(url, name, service) as dead, _writing(out) as file:
+        count = dead.export(file.write, wanted, meter)
     meter.clear()
     output.say(f"exported: {count:,}")
 

@@ -18,6 +18,7 @@ def ls(
     where: take.Where = None,
     limit: take.Limit = 20,
     cursor: take.Cursor = None,
+    service: take.Service = None,
     url: take.Url = None,
     json: take.Json = False,
 ) -> None:
@@ -28,6 +29,7 @@ def ls(
       postroom dead ls                                  all queues
       postroom dead ls dlq_fast                         every queue whose policy names it
       postroom dead ls -w class=timeout -w older=2h
+      postroom dead ls --service billing                the archive of a service of events
       postroom dead ls -w 'error=timed out' -w payload.user.id=42 --json | jq .letters[].id
 
     \b
@@ -36,11 +38,10 @@ def ls(
     A search looks at 100,000 letters and for 5 s at most, and says where it stopped.
     """
     from postroom.cli.dead import tables
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters, Filter
+    from postroom.cli.dead.view import letters
+    from postroom.deadletters import Filter
 
-    with opened(url) as room:
-        view = DeadLetters(room, name)
+    with letters(url, name, service) as view:
         found = view.find(Filter.parse(where or []), limit=limit, cursor=cursor)
         tables.say_evicted(view)
     if json:
@@ -54,7 +55,11 @@ def ls(
 
 @app.command()
 def groups(
-    name: take.View = None, limit: take.Limit = 20, url: take.Url = None, json: take.Json = False
+    name: take.View = None,
+    limit: take.Limit = 20,
+    service: take.Service = None,
+    url: take.Url = None,
+    json: take.Json = False,
 ) -> None:
     """Show what failed alike: how often, since when, of which class, and what is known about it.
 
@@ -68,11 +73,9 @@ def groups(
           postroom dead note GROUP ...       what you found out
     """
     from postroom.cli.dead import tables
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters
+    from postroom.cli.dead.view import letters
 
-    with opened(url) as room:
-        view = DeadLetters(room, name)
+    with letters(url, name, service) as view:
         found = view.groups(limit)
         tables.say_evicted(view)
     if json:
@@ -84,7 +87,13 @@ def groups(
 
 
 @app.command()
-def show(id: take.Id, queue: take.In = None, url: take.Url = None, json: take.Json = False) -> None:
+def show(
+    id: take.Id,
+    queue: take.In = None,
+    service: take.Service = None,
+    url: take.Url = None,
+    json: take.Json = False,
+) -> None:
     """Show one dead letter: task, arguments, exception, traceback, attempts, replays.
 
     \b
@@ -93,11 +102,10 @@ def show(id: take.Id, queue: take.In = None, url: take.Url = None, json: take.Js
       postroom dead show TASK_ID --json | jq -r .traceback
     """
     from postroom.cli.dead import tables
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters
+    from postroom.cli.dead.view import letters
 
-    with opened(url) as room:
-        letter = DeadLetters(room, queue).get(id)
+    with letters(url, queue, service) as dead:
+        letter = dead.get(id)
     if json:
         output.as_json(letter.as_dict())
     else:
@@ -113,6 +121,7 @@ def note(
     cause: take.Cause = None,
     fix: take.Fix = None,
     link: take.Link = None,
+    service: take.Service = None,
     url: take.Url = None,
     json: take.Json = False,
 ) -> None:
@@ -126,13 +135,11 @@ def note(
       postroom dead note                            the incident log
     """
     from postroom.cli.dead import tables
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters
+    from postroom.cli.dead.view import letters
     from postroom.errors import NotFound
 
     given = {"status": status, "bucket": bucket, "cause": cause, "fix": fix, "link": link}
-    with opened(url) as room:
-        dead = DeadLetters(room)
+    with letters(url, None, service) as dead:
         if group is None:
             incidents = dead.incidents()
         elif text or any(value is not None for value in given.values()):

@@ -14,6 +14,15 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 View = Annotated[str | None, typer.Argument(metavar="[NAME]", help=_VIEW)]
+Service = Annotated[
+    str | None,
+    typer.Option(
+        "--service",
+        "-s",
+        metavar="MODULE[:VARIABLE]",
+        help="The archive of the service whose events app is there.",
+    ),
+]
 In = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help=_VIEW)]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A message, task or correlation id.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]", help="Message, task or correlation ids.")]

@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
 def replay(
     ids: take.Ids = None,
     queue: take.In = None,
+    service: take.Service = None,
     where: take.Where = None,
     every: take.All = False,
     to: take.To = None,
@@ -39,24 +40,25 @@ def replay(
 ) -> None:
     """Put dead letters again, as new messages; the letters stay, marked.
 
-    What was replayed before is left out, so the same command goes on where it was stopped.
+    What was replayed before is left out, so the same command goes on where it was stopped. Out of
+    an archive on RabbitMQ a letter is gone when it is replayed.
 
     \b
     Examples:
       postroom dead replay ID                              one
       postroom dead replay -q dlq_fast -w class=timeout --dry-run
       postroom dead replay -w group=3fb2 --canary --rate 50/s --yes
+      postroom dead replay -w error=timeout --service billing   to that service, and no other
       postroom dead replay ID --to fast_default --body '{"user": 42}'
 
     \b
     Exit codes: 3 an ID is not there; 4 refused, or stopped early (queue full, canary failed).
     """
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters
+    from postroom.cli.dead.view import letters
 
     chosen, edit = _chosen(ids, where, every), _edit(body, ids)
-    with opened(url) as room:
-        run = partial(DeadLetters(room, queue).replay, chosen, to=to, edit=edit, again=again, rate=rate,
+    with letters(url, queue, service) as dead:
+        run = partial(dead.replay, chosen, to=to, edit=edit, again=again, rate=rate,
                       canary=canary, canary_timeout=canary_timeout)  # fmt: skip
         result = _carry_out(run, "replay", dry_run, yes or bool(ids))
     _finish(result, json)
@@ -65,6 +67,7 @@ def replay(
 def discard(
     ids: take.Ids = None,
     queue: take.In = None,
+    service: take.Service = None,
     where: take.Where = None,
     every: take.All = False,
     dry_run: take.DryRun = False,
@@ -80,12 +83,11 @@ def discard(
       postroom dead discard -q dlq_fast -w older=30d --dry-run
       postroom dead discard -w group=3fb2 --yes
     """
-    from postroom.cli.store import opened
-    from postroom.deadletters import DeadLetters
+    from postroom.cli.dead.view import letters
 
     chosen = _chosen(ids, where, every)
-    with opened(url) as room:
-        run = partial(DeadLetters(room, queue).discard, chosen)
+    with letters(url, queue, service) as dead:
+        run = partial(dead.discard, chosen)
         result = _carry_out(run, "discard", dry_run, yes)
     _finish(result, json)
 

@@ -1,0 +1,130 @@
+"""The letters of an archive on RabbitMQ, in the hands of one reader for a while.
+
+A queue can be looked at only by taking out of it. So a reader consumes, acks nothing but what it means to
+remove, and the end of its connection, by whatever cause, gives everything else back. That keeps the order:
+one consumer holds all of it, and gives it back oldest first. And there is one reader at a time, by a queue
+that is exclusive to its connection: two who give back at different times would mix what they held.
+
+Meanwhile `postroom events stats` counts those letters not. A reader that does nothing for some minutes
+loses its connection, and the letters are back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from amqp.exceptions import AMQPError, NotFound, ResourceLocked
+from kombu.exceptions import OperationalError
+
+from postroom.errors import Conflict, EngineUnavailable
+from postroom.errors import NotFound as NoArchive
+
+if TYPE_CHECKING:
+    from postroom.celery.events.app import EventsApp
+
+#: What a reader takes at most, the oldest: letters, and bytes of their bodies.
+MOST, MOST_BYTES = 20_000, 64_000_000
+#: How long to wait for another reader, and for the next letter (s).
+_PATIENCE, _QUIET = 15.0, 5.0
+_LOST = (AMQPError, OperationalError, OSError)
+
+
+class Held:
+    """Letters that one connection holds; `total` is how many there were."""
+
+    def __init__(self, connection: Any, queue: str) -> None:
+        self._connection = connection
+        self._channel = connection.channel()
+        self.queue = queue
+        self.messages: list[Any] = []
+        self._bytes = 0
+        self.total = int(self._channel.queue_declare(queue, passive=True).message_count)
+        self._take(min(self.total, MOST))
+
+    @property
+    def is_all(self) -> bool:
+        return len(self.messages) >= self.total
+
+    def _take(self, count: int) -> None:
+        if not count:
+            return
+        # As many as are meant and no more: what dies meanwhile stays in the queue.
+        self._channel.basic_qos(0, count, False)
+        consumer = self._channel.basic_consume(self.queue, callback=self._keep)
+        end = time.monotonic() + _QUIET
+        while len(self.messages) < count and self._bytes < MOST_BYTES and time.monotonic() < end:
+            before = len(self.messages)
+            with contextlib.suppress(TimeoutError):
+                self._connection.drain_events(timeout=1.0)
+            if len(self.messages) > before:
+                end = time.monotonic() + _QUIET
+        self._channel.basic_cancel(consumer)
+
+    def _keep(self, message: Any) -> None:
+        if self._bytes < MOST_BYTES:  # what comes beyond that is given back unread
+            self.messages.append(message)
+            self._bytes += len(message.body)
+
+    def remove(self, messages: Iterable[Any]) -> None:
+        """Take these out for good; they are gone when this returns. Raises EngineUnavailable."""
+        with as_unavailable():
+            for message in messages:
+                self._channel.basic_ack(message.delivery_tag)
+            # Its answer comes after the acks, in whose order RabbitMQ reads.
+            self._channel.queue_declare(self.queue, passive=True)
+
+
+@contextlib.contextmanager
+def holding(app: EventsApp) -> Iterator[Held]:
+    """Hold the archive of a service, to the end of the block.
+
+    Raises NotFound when it has none, Conflict when another reader has it, and EngineUnavailable.
+    """
+    with contextlib.ExitStack() as stack:
+        with as_unavailable():
+            connection = stack.enter_context(connected(app))
+            _be_alone(connection, app.names.reader)
+            held = _held(connection, app.names.archive)
+        yield held
+
+
+@contextlib.contextmanager
+def connected(app: EventsApp) -> Iterator[Any]:
+    """A connection for one look: who asks should know soon when there is none."""
+    with app.connection_for_read() as connection:
+        connection.ensure_connection(max_retries=2, interval_start=0.2, interval_step=0.3)
+        yield connection
+
+
+def _held(connection: Any, queue: str) -> Held:
+    try:
+        return Held(connection, queue)
+    except NotFound as error:
+        raise NoArchive(f"there is no archive {queue} on this RabbitMQ") from error
+
+
+def _be_alone(connection: Any, name: str) -> None:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            # Goes with the connection, and with its process.
+            connection.channel().queue_declare(name, exclusive=True, durable=False, auto_delete=True)
+        except ResourceLocked as error:  # which has closed that channel
+            if time.monotonic() > end:
+                raise Conflict("another reader has this archive at present; try again") from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except _LOST as error:
+        raise EngineUnavailable(
+            f"the connection to RabbitMQ is lost, and the letters are back in the archive: {error}"
+        ) from error

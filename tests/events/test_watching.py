@@ -1,0 +1,92 @@
+"""An archive that fills up is told of before it is full, and whatever it drops is counted."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from postroom.celery.events import EventsApp, archive
+from postroom.celery.events.metrics import EventsCollector
+from tests.celery.workers import REPO, wait_until
+from tests.events.rabbit import Rabbit
+from tests.events.test_archive import die, service
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> list[Any]:
+    return [record for record in caplog.records if getattr(record, "event", "") == event]
+
+
+def metrics(app: EventsApp) -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(EventsCollector(app))
+    return generate_latest(registry).decode()
+
+
+def test_an_archive_that_fills_up_warns_and_then_counts_what_it_drops(
+    rabbit: Rabbit, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    app = service(rabbit, "filling", archive_most=10)
+    for number in range(7):
+        die(app, number)
+    app.watch.look()
+    assert not told(caplog, "events.archive_filling")
+    die(app, 7)
+    for _ in range(2):
+        app.watch.look()
+    (warning,) = told(caplog, "events.archive_filling")
+    assert (warning.archived, warning.filled) == (8, 0.8)
+    dropped = [die(app, number) for number in range(8, 13)]
+    assert len(dropped) == 5
+    wait_until(lambda: rabbit.count(app.names.lost) == 3, lambda: "three letters were dropped")
+    app.watch.look()
+    (lost,) = told(caplog, "events.archive_lost")
+    assert (lost.count, lost.reasons, len(lost.ids)) == (3, {"maxlen": 3}, 3)
+    app.watch.look()
+    assert app.watch.lost == {"maxlen": 3}, "each is told once"
+    text = metrics(app)
+    assert 'postroom_events_archive_lost_total{reason="maxlen",service="filling"} 3.0' in text
+    assert 'postroom_events_archived{service="filling"} 10.0' in text
+    assert 'postroom_events_archive_filled_ratio{service="filling"} 1.0' in text
+    queue = app.handlers.queue_of("shop.order.placed")
+    assert f'postroom_events_ready{{queue="{queue}",service="filling"}} 0.0' in text
+    assert 'postroom_events_delayed{rung="filling.v1.retry.1s",service="filling"} 0.0' in text
+    page = (REPO / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    told_there = set(re.findall(r"^\| `(postroom_events_\w+)` \|", page, re.MULTILINE))
+    assert told_there == set(re.findall(r"^(postroom_events_\w+)\{", text, re.MULTILINE))
+    app.publisher.close()
+
+
+def test_an_archive_that_grows_old_warns_too(
+    rabbit: Rabbit, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    app = service(rabbit, "aging", archive_retention="10h")
+    die(app, 1)
+    head = rabbit.peek(app.names.archive)[0]
+    with archive.opened(app, f"sqlite:///{tmp_path}/notes.db") as dead:
+        dead.discard([dead.find().letters[0].id])
+    old = (datetime.now(UTC) - timedelta(hours=9)).isoformat()
+    with rabbit.connect() as connection:
+        channel = connection.default_channel
+        headers = {**head.headers, "archived_at": old}
+        message = channel.prepare_message(head.body, 0, "application/json", "utf-8", headers)
+        channel.basic_publish(message, exchange=app.names.archive)
+    wait_until(lambda: rabbit.count(app.names.archive) == 1, lambda: "the old letter is there")
+    app.watch.look()
+    (warning,) = told(caplog, "events.archive_filling")
+    assert warning.filled == pytest.approx(0.9, abs=0.01)
+    assert rabbit.count(app.names.archive) == 1, "a look takes nothing"
+    app.publisher.close()
+
+
+def test_metrics_say_when_the_broker_is_away(rabbit: Rabbit) -> None:
+    app = service(rabbit, "away")
+    app.conf.broker_url = app.conf.broker_read_url = "amqp://127.0.0.1:1//"
+    assert 'postroom_events_broker_up{service="away"} 0.0' in metrics(app)
