@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, Page
 
 #: How long anything may take in the browser (ms).
-_PATIENCE = 120_000
+_PATIENCE = 300_000
 #: What somebody scrolls through who looks for something: so many screens, each seen for a moment (ms).
 _SCREENS, _GLANCE = 60, 50
 #: Events a second, and threads that bring them about: a disk serves several at once.

@@ -66,6 +66,40 @@ def test_the_filter_is_the_address(look: Look, served: Served, room: Room) -> No
     expect(page.get_by_role("alert")).to_contain_text("colour: is not known")
 
 
+def test_a_selection_outlives_what_comes_in_and_the_keyboard_alone_replays_it(
+    look: Look, served: Served, room: Room
+) -> None:
+    first, second, _ = kill(room, "declined", "declined", "declined")
+    page = look(served, "/dead").page
+    rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for key in ("j", "x", "j", "Shift+X"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    kill(room, "no such card", queue="billing")  # before all others by the name of its queue
+    pill = page.get_by_role("button", name="1 new row — show")
+    expect(pill).to_be_visible()
+    expect(rows.nth(0)).to_have_attribute("data-key", first)
+    pill.click()
+    expect(rows).to_have_count(4)
+    expect(page.get_by_role("checkbox", name=f"Select {first}")).to_be_checked()
+    expect(page.get_by_role("checkbox", name=f"Select {second}")).to_be_checked()
+
+    page.keyboard.press("r")
+    dialog = page.get_by_role("dialog", name="Replay")
+    expect(dialog).to_contain_text("the 2 dead letters you selected")
+    replay = dialog.get_by_role("button", name="Replay 2 letters")
+    expect(replay).to_be_enabled()
+    dialog.get_by_role("checkbox", name="One first").press("Space")
+    for _ in range(20):
+        if replay.evaluate("node => node === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Replayed 2 dead letters.")).to_be_visible()
+    assert room.queue("pay").stats().ready == 2
+
+
 def test_a_note_is_kept_and_a_resolved_group_opens_again(look: Look, served: Served, room: Room) -> None:
     kill(room, "declined")
     page = look(served, "/dead").page
