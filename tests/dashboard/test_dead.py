@@ -9,6 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from postroom.deadletters import DeadLetters
 from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
@@ -154,6 +155,21 @@ def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Ro
     dialog.get_by_role("button", name="Discard 2 letters").click()
     expect(page.get_by_text("Discarded 2 dead letters.")).to_be_visible()
     assert [each.message.id for each in room.queue("pay").find("dead").entries] == ids[2:]
+
+
+def test_a_discard_says_what_goes_and_a_copy_brings_it_back(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    page = look(served, f"/dead/pay/{id}").page
+    page.get_by_role("button", name="Discard…").click()
+    dialog = page.get_by_role("dialog", name="Discard")
+    expect(dialog).to_contain_text("This cannot be undone")
+    with page.expect_download() as download:
+        dialog.get_by_role("link", name="download a copy first").click()
+    copy = Path(download.value.path()).read_bytes().splitlines()
+    dialog.get_by_role("button", name="Discard", exact=True).click()
+    expect(page.get_by_text("No dead letters")).to_be_visible()
+    assert DeadLetters(room).bring_in(copy).created == 1
+    expect(page.get_by_role("table", name="Dead letters")).to_contain_text("declined")
 
 
 def test_a_letter_tells_its_attempts_and_is_replayed_with_another_payload(
