@@ -20,6 +20,7 @@ from bench import (
     celery,
     claim,
     cost,
+    dashboard,
     delay,
     depth,
     disk,
@@ -53,6 +54,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "disk": disk.cases,
     "guards": guards.cases,
     "http": http.cases,
+    "dashboard": dashboard.cases,
     "peers": peers.cases,
     "cost": cost.cases,
     "rivals": rivals.cases,
@@ -86,6 +88,9 @@ groups:
            and what a put with a rate_key takes in puts without one
   http     a server on the file: puts, batches, waking who waits, 1,000 listeners, the numbers of a deep
            queue (sqlite)
+  dashboard
+           a real Chromium at that server: what it loads and when it can be used, what 50,000 countdowns
+           cost it, and what its heap gains by 200 events a second (sqlite; --soak 600 for ten minutes)
   disk     what a waiting message takes in the file of a closed room (sqlite)
   peers    one by one beside huey, litequeue and plain SQLite, with the same durability (sqlite)
   cost     what a message costs the server: processor time over its life, memory while it waits (redis)
@@ -135,9 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measured(options: argparse.Namespace, engine: str, folder: Path, machine: str) -> list[dict[str, Any]]:
     """Measure one engine and print its table; nothing when no group has a case for it."""
-    seconds = (_QUICK_SECONDS if options.quick else _SECONDS)[engine]
+    seconds = (_QUICK_SECONDS if options.quick else _SECONDS)[engine] + options.soak
     with ExitStack() as kept, _watched(seconds):
-        stage = Stage(engine, folder, options.quick, _say, kept)
+        stage = Stage(engine, folder, options.quick, options.soak, _say, kept)
         cases = [case for name in options.only for case in GROUPS[name](stage)]
         if not cases:
             return []
@@ -186,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     say("--repeats", type=_positive, metavar="N", help="rounds at most (default: 5; 2 with --quick)")
     say("--quick", action="store_true", help="fewer messages: a rough idea within two minutes")
     say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
+    say("--soak", type=_positive, default=0, metavar="S", help="watch for so long what may grow (seconds)")
     say("--json", type=Path, metavar="FILE", help="also write every value to this file")
     return parser
 

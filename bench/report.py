@@ -61,7 +61,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _suffix(unit: str) -> str:
-    return f" {unit}" if unit in ("ms", "µs", "×", "bytes", "MB") else unit
+    return f" {unit}" if unit in ("ms", "µs", "×", "bytes", "KB", "MB") else unit
 
 
 def _number(value: float, unit: str) -> str:

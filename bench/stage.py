@@ -57,6 +57,8 @@ class Stage:
     engine: str
     folder: Path
     quick: bool = False
+    #: Seconds for which what may grow is watched; 0: as long as the group thinks fit.
+    soak: int = 0
     say: Callable[[str], None] = _silent
     #: What trials share until the last round is over.
     kept: ExitStack = field(default_factory=ExitStack)

@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bench import dashboard
 from bench.__main__ import GROUPS
 from bench.goals import GOALS
 from bench.measure import Case, Figure, Target, percentile, run, wait_until
@@ -101,6 +103,22 @@ def test_celery_is_measured_beside_its_stock_transport(part: str, tmp_path: Path
         values = case.trial()
         assert len(values) == len(case.figures)
         assert all(value > 0 for value in values) or "growth" in case.figures[0].name
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_dashboard_is_measured_in_a_browser(tmp_path: Path) -> None:
+    with ExitStack() as kept:
+        cases = dashboard.cases(Stage("sqlite", tmp_path, quick=True, kept=kept))
+        found = {
+            figure.name: value
+            for case in cases
+            for figure, value in zip(case.figures, case.trial(), strict=True)
+        }
+    assert 50 < found["dashboard: first load in all, compressed"] < 150
+    assert found["dashboard: can be used after"] > 0
+    assert found["dashboard: 2 k processing: scripts a second, all loaded"] > 0
+    assert 20 < found["dashboard: 2 k processing: rows drawn at most"] < 80
+    assert found["dashboard: 200 events/s: reached"] > 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,15 +10,16 @@ import random
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 from playwright.sync_api import expect, sync_playwright
 
 import postroom
-from postroom import charts
+from postroom import Delivery, Worker, charts
+from postroom.breaker import Breaker
 from postroom.room import Room
 from postroom.telemetry import samples
 from postroom.telemetry.histogram import Histogram
@@ -29,6 +30,8 @@ from tests.http.servers import serving
 HOUR = 3_600_000
 #: What a picture shows first, beside its pages: what is worth showing on a phone.
 ON_A_PHONE = {"overview", "message"}
+#: What pages show while somebody works, in the place of what they teach when nobody does.
+LIVELY = {"workers": "At this moment", "breakers": "their certificate", "events": "move to dlq"}
 
 
 def main(folder: Path) -> None:
@@ -38,7 +41,7 @@ def main(folder: Path) -> None:
         with postroom.open(url) as room:
             furnish(room)
             remember_an_hour(room)
-            shown = places(room)
+            shown = {name: (path, LIVELY.get(name, text)) for name, (path, text) in places(room).items()}
         with at_work(url), serving(url, Path(store)) as served, sync_playwright() as playwright:
             browser = launch(playwright)
             for theme in ("light", "dark"):
@@ -60,25 +63,47 @@ def main(folder: Path) -> None:
 
 @contextmanager
 def at_work(url: str) -> Iterator[None]:
-    """Somebody puts and somebody works meanwhile."""
+    """Somebody puts, three workers work, some of it fails, and the bank is away."""
     stopping = threading.Event()
+    with postroom.open(url) as room, ExitStack() as crew:
+        Breaker("bank", room=room).open("their certificate has expired")
+        Breaker("mail", room=room).close("it answers again")
+        for name, concurrency, work in (
+            ("mail-1", 4, {"emails": 0.8, "webhooks": 0.1}),
+            ("images-1", 6, {"thumbnails": 9.0}),
+            ("payouts-1", 2, {"payouts": 0.8}),
+        ):
+            handlers = {queue: _handler(stopping, seconds) for queue, seconds in work.items()}
+            crew.enter_context(Worker(room, handlers, name=name, concurrency=concurrency))
+        producer = threading.Thread(target=_produce, args=(room, stopping))
+        producer.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            producer.join()
 
-    def work() -> None:
-        with postroom.open(url) as room:
-            while not stopping.wait(0.08):
-                for name in ("emails", "webhooks", "payouts"):
-                    room.queue(name).put(MESSAGES[name][1], kind=MESSAGES[name][0])
-                    if delivery := room.queue(name).claim(timeout=0):
-                        stopping.wait(0.01)
-                        delivery.ack()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
+def _handler(stopping: threading.Event, seconds: float) -> Callable[[Delivery], None]:
+    chance = random.Random(seconds)
+
+    def work(delivery: Delivery) -> None:
+        stopping.wait(seconds * (0.5 + chance.random()))
+        if delivery.kind == "deliver" and (chance.random() < 0.1 or delivery.message.max_attempts == 1):
+            raise ConnectionError("the partner closed the connection")
+
+    return work
+
+
+def _produce(room: Room, stopping: threading.Event) -> None:
+    chance = random.Random(7)
+    while not stopping.wait(0.1):
+        for name, share in (("emails", 0.9), ("webhooks", 0.8), ("payouts", 0.2), ("thumbnails", 0.08)):
+            if chance.random() < share:
+                kind, body = MESSAGES[name]
+                priority = chance.choice(["low", "normal", "normal", "normal", "high"])
+                last = 1 if name == "webhooks" and chance.random() < 0.02 else None
+                room.queue(name).put(body, kind=kind, priority=priority, max_attempts=last)
 
 
 def take(eyes: Eyes, path: str, text: str, picture: Path) -> None:

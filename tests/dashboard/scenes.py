@@ -62,7 +62,8 @@ def fail(room: Room, name: str, error: Exception, *, attempts: int = 1) -> None:
 
 
 PHONE = {"width": 390, "height": 844}
-#: Every page: the name of its picture, its place ({dead}: a dead letter), and what it shows once loaded.
+#: Every page: the name of its picture, its place ({dead} and {letter}: a dead letter as message and as
+#: itself), and what it shows once loaded.
 PAGES = {
     "overview": ("/", "What fails"),
     "queues": ("/queues", "p95 wait"),
@@ -72,15 +73,18 @@ PAGES = {
     "processing": ("/processing", "Time left"),
     "scheduled": ("/scheduled", "Why it waits"),
     "dead": ("/dead", "the partner did not answer"),
+    "letter": ("{letter}", "Payload hash"),
     "workers": ("/workers", "Nobody works here"),
     "breakers": ("/breakers", "No shared breaker yet"),
     "events": ("/events", "Nothing has happened yet"),
     "settings": ("/settings", "How it stands"),
+    "audit": ("/settings?tab=audit", "the warehouse is being moved"),
 }
 
 
 def places(room: Room) -> dict[str, tuple[str, str]]:
     """The pages as they are in a furnished room."""
     dead = max(room.queue("webhooks").find("dead").entries, key=lambda entry: len(entry.attempts))
-    where = f"/queues/webhooks/messages/{dead.message.id}"
-    return {name: (path.replace("{dead}", where), text) for name, (path, text) in PAGES.items()}
+    id = dead.message.id
+    where = {"dead": f"/queues/webhooks/messages/{id}", "letter": f"/dead/webhooks/{id}"}
+    return {name: (path.format_map(where), text) for name, (path, text) in PAGES.items()}

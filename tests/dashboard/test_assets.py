@@ -51,6 +51,22 @@ def test_all_of_it_is_small(http: httpx.Client) -> None:
     assert sum(sizes.values()) < MOST, sizes
 
 
+def test_what_is_imported_at_once_is_fetched_at_once_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "index.html").write_text("<!-- preload -->")
+    (tmp_path / "app.js").write_text('import {\n  one,\n} from "./lib/one.js";\nimport "./lib/two.js";\n')
+    for name, text in {
+        "lib/one.js": 'export * from "../vendor/three.js";\nconst later = () => import("./later.js");\n',
+        "lib/two.js": 'import { one } from "./one.js";\n// from "./later.js";\n',
+        "lib/later.js": "",
+        "vendor/three.js": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = re.findall(r"assets/\w+/([^\"]+)", Assets(tmp_path).index().content.decode())
+    assert found == ["lib/one.js", "lib/two.js", "vendor/three.js"]
+
+
 def _size(http: httpx.Client, place: str) -> int:
     with http.stream("GET", f"/{place}", headers={"accept-encoding": "gzip"}) as found:
         return len(b"".join(found.iter_raw()))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from postroom.deadletters import DeadLetters
 from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
@@ -66,6 +67,40 @@ def test_the_filter_is_the_address(look: Look, served: Served, room: Room) -> No
     expect(page.get_by_role("alert")).to_contain_text("colour: is not known")
 
 
+def test_a_selection_outlives_what_comes_in_and_the_keyboard_alone_replays_it(
+    look: Look, served: Served, room: Room
+) -> None:
+    first, second, _ = kill(room, "declined", "declined", "declined")
+    page = look(served, "/dead").page
+    rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for key in ("j", "x", "j", "Shift+X"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    kill(room, "no such card", queue="billing")  # before all others by the name of its queue
+    pill = page.get_by_role("button", name="1 new row — show")
+    expect(pill).to_be_visible()
+    expect(rows.nth(0)).to_have_attribute("data-key", first)
+    pill.click()
+    expect(rows).to_have_count(4)
+    expect(page.get_by_role("checkbox", name=f"Select {first}")).to_be_checked()
+    expect(page.get_by_role("checkbox", name=f"Select {second}")).to_be_checked()
+
+    page.keyboard.press("r")
+    dialog = page.get_by_role("dialog", name="Replay")
+    expect(dialog).to_contain_text("the 2 dead letters you selected")
+    replay = dialog.get_by_role("button", name="Replay 2 letters")
+    expect(replay).to_be_enabled()
+    dialog.get_by_role("checkbox", name="One first").press("Space")
+    for _ in range(20):
+        if replay.evaluate("node => node === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Replayed 2 dead letters.")).to_be_visible()
+    assert room.queue("pay").stats().ready == 2
+
+
 def test_a_note_is_kept_and_a_resolved_group_opens_again(look: Look, served: Served, room: Room) -> None:
     kill(room, "declined")
     page = look(served, "/dead").page
@@ -120,6 +155,21 @@ def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Ro
     dialog.get_by_role("button", name="Discard 2 letters").click()
     expect(page.get_by_text("Discarded 2 dead letters.")).to_be_visible()
     assert [each.message.id for each in room.queue("pay").find("dead").entries] == ids[2:]
+
+
+def test_a_discard_says_what_goes_and_a_copy_brings_it_back(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    page = look(served, f"/dead/pay/{id}").page
+    page.get_by_role("button", name="Discard…").click()
+    dialog = page.get_by_role("dialog", name="Discard")
+    expect(dialog).to_contain_text("This cannot be undone")
+    with page.expect_download() as download:
+        dialog.get_by_role("link", name="download a copy first").click()
+    copy = Path(download.value.path()).read_bytes().splitlines()
+    dialog.get_by_role("button", name="Discard", exact=True).click()
+    expect(page.get_by_text("No dead letters")).to_be_visible()
+    assert DeadLetters(room).bring_in(copy).created == 1
+    expect(page.get_by_role("table", name="Dead letters")).to_contain_text("declined")
 
 
 def test_a_letter_tells_its_attempts_and_is_replayed_with_another_payload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from playwright.sync_api import expect
@@ -22,6 +23,23 @@ def test_a_worker_is_shown_while_it_works(look: Look, served: Served, room: Room
         expect(row).to_contain_text("emails")
         expect(row).to_contain_text("idle")
     expect(page.get_by_text("Nobody works here")).to_be_visible()
+
+
+def test_what_a_worker_runs_now_is_in_its_lane(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put({}, kind="send")
+    done = threading.Event()
+    try:
+        with Worker(room, {"emails": lambda _: done.wait()}, name="desk-7", concurrency=2):
+            page = look(served, "/workers").page
+            places = page.get_by_role("list", name="Places of desk-7").get_by_role("listitem")
+            expect(places).to_have_count(2)
+            expect(places.nth(0)).to_contain_text("send")
+            expect(places.nth(0).locator("time.countdown")).to_be_visible()
+            expect(places.nth(1)).to_have_text("free")
+            done.set()
+            expect(places.nth(0)).to_have_text("free")
+    finally:
+        done.set()
 
 
 def test_a_breaker_is_closed_by_hand(look: Look, served: Served, room: Room) -> None:
@@ -53,6 +71,22 @@ def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> N
     expect(tail).to_contain_text("move to dlq")
     page.get_by_role("searchbox", name="Filter events").fill("move_to_dlq pay")
     expect(tail.get_by_role("listitem")).to_have_count(1)
+
+
+def test_what_operators_did_is_a_key_away_from_every_page(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put({})
+    room.queue("emails").pause("the provider is away")
+    page = look(served, "/queues").page
+    expect(page.get_by_role("link", name="emails")).to_be_visible()
+    page.keyboard.press("a")
+    acts = page.get_by_role("dialog", name="What operators did").get_by_role("list", name="Acts")
+    expect(acts.get_by_role("listitem")).to_have_count(1)
+    expect(acts).to_contain_text("the provider is away")
+    room.queue("emails").resume()
+    expect(acts.get_by_role("listitem")).to_have_count(2)
+    acts.get_by_role("link", name="emails").first.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("heading", name="emails", level=1)).to_be_visible()
 
 
 def test_settings_tell_where_a_value_is_from_and_who_did_what(look: Look, served: Served, room: Room) -> None:

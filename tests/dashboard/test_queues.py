@@ -103,6 +103,34 @@ def test_a_long_list_draws_what_is_in_sight_and_keeps_its_place(
     expect(frame.get_by_text("row-2999", exact=True)).to_be_in_viewport()
 
 
+def test_what_will_be_tried_again_and_what_is_done_have_tabs(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("pay", Policy(backoff="2h", keep_done="1h"))
+    queue.put({}, kind="later", delay="1h")
+    failed, done = queue.put({}, kind="flaky"), queue.put({}, kind="fine")
+    for delivery in queue.claim_many(2):
+        if delivery.id == failed.id:
+            delivery.fail(RuntimeError("no answer"))
+        else:
+            delivery.ack()
+    page = look(served, "/queues/pay?show=retrying").page
+    retrying = page.get_by_role("table", name="retrying messages of pay").locator("tbody tr")
+    expect(retrying).to_have_count(1)
+    expect(retrying).to_contain_text("RuntimeError: no answer")
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("table", name="done messages of pay")).to_contain_text("fine")
+    assert queue.get(done.id).state == "done"
+
+
+def test_what_comes_next_is_shown_by_priority(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails")
+    for priority in ("high", "normal", "normal", 77):
+        queue.put({}, priority=priority)
+    levels = look(served, "/queues/emails").page.locator(".levels > div")
+    expect(levels).to_have_text(
+        [re.compile(r"level\s*77\s*1"), re.compile(r"high\s*10\s*1"), re.compile(r"normal\s*5\s*2")]
+    )
+
+
 def test_new_rows_wait_until_they_are_asked_for(look: Look, served: Served, room: Room) -> None:
     queue = room.queue("bulk")
     queue.put_many([queue.message(n, kind=f"row-{n}") for n in range(150)])

@@ -73,6 +73,33 @@ def test_a_server_that_comes_back_needs_no_reload(look: Look, room: Room, url: s
         eyes.close()
 
 
+#: A tab in the background, as the page is told of it: no browser without a screen has one.
+HIDE = """(isHidden) => {
+  Object.defineProperty(document, "hidden", {configurable: true, get: () => isHidden});
+  document.dispatchEvent(new Event("visibilitychange")); }"""
+
+
+def test_a_tab_that_nobody_sees_sleeps_and_catches_up(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    eyes = look(served)
+    eyes.page.clock.install()
+    eyes.go("/queues/emails")
+    expect(eyes.page.get_by_role("button", name="Ready 1")).to_be_visible()
+    expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+    with eyes.page.expect_event("requestfailed", lambda request: "/events" in request.url):
+        eyes.page.evaluate(HIDE, True)
+        eyes.page.clock.run_for(15_000)  # then it lets go of its line
+    asked: list[str] = []
+    eyes.page.on("request", lambda request: asked.append(request.url))
+    room.queue("emails").put(2)
+    eyes.page.clock.run_for(600_000)
+    assert asked == []
+    eyes.page.evaluate(HIDE, False)
+    expect(eyes.page.get_by_role("button", name="Ready 2")).to_be_visible()
+    expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+    assert len([url for url in asked if "/events" in url]) == 1
+
+
 def test_where_tokens_are_asked_for_one_logs_in(look: Look, room: Room, url: str, tmp_path: Path) -> None:
     made = tokens.create(room.engine, "ada", Role.VIEWER)
     with serving(url, tmp_path) as closed:

@@ -1,6 +1,6 @@
 /** The dashboard: finds out who looks, opens the live line, shows a page. */
 import { Problem, watch } from "./lib/api.js";
-import { followStanding } from "./lib/data.js";
+import { followStanding, standing } from "./lib/data.js";
 import { fetchRest } from "./lib/lazy.js";
 import { begin } from "./lib/live.js";
 import { Login } from "./lib/login.js";
@@ -25,12 +25,17 @@ watch((problem) => {
   if (problem?.status === 401 && can("read")) void load().catch(() => undefined);
 });
 
+// The other pages come once the first one has what it shows: until then the line is for that.
+const unsubscribe = standing.subscribe(() => {
+  unsubscribe();
+  fetchRest();
+});
+
 async function start() {
   render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
   for (;;) {
     try {
       await load();
-      fetchRest();
       return;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

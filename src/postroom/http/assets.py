@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import posixpath
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,9 @@ TYPES = {
 INDEX = "index.html"
 #: In index.html: where its files are, and what the browser may fetch before it has read who imports it.
 _PLACE, _PRELOAD = b"{assets}", b"<!-- preload -->"
+#: The first script, and how one says at its beginning what it needs; import(…) is for later.
+_FIRST = "app.js"
+_IMPORT = re.compile(rb"""^(?:import|export|\})[^;"'()]*["'](\.[^"']+)["'];""", re.MULTILINE)
 _FOREVER, _ASK = "public, max-age=31536000, immutable", "no-cache"
 _HASH = 16
 
@@ -84,11 +89,23 @@ class Assets:
         self._files = {name: _asset(content, paths[name].suffix) for name, content in contents.items()}
 
 
-def _with_places(index: bytes, place: str, names: dict[str, bytes]) -> bytes:
-    # What every page needs; pages come when they are shown.
-    scripts = (name for name in names if name.endswith(".js") and name.startswith(("lib/", "vendor/")))
-    links = "\n".join(f'<link rel="modulepreload" href="{place}/{name}">' for name in scripts)
+def _with_places(index: bytes, place: str, contents: dict[str, bytes]) -> bytes:
+    # Only what is imported at once: a page that is imported when it is shown comes with what it alone needs.
+    links = "\n".join(f'<link rel="modulepreload" href="{place}/{name}">' for name in _needed(contents))
     return index.replace(_PRELOAD, links.encode()).replace(_PLACE, place.encode())
+
+
+def _needed(contents: dict[str, bytes]) -> list[str]:
+    """The scripts that the first one imports, and those that they import, and so on."""
+    found, open = {_FIRST}, [_FIRST]
+    while open:
+        name = open.pop()
+        for match in _IMPORT.finditer(contents.get(name, b"")):
+            imported = posixpath.normpath(posixpath.join(posixpath.dirname(name), match[1].decode()))
+            if imported not in found and imported in contents:
+                found.add(imported)
+                open.append(imported)
+    return sorted(found - {_FIRST})
 
 
 def _asset(content: bytes, suffix: str) -> Asset:

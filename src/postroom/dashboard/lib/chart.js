@@ -2,7 +2,7 @@
 import { now } from "./clock.js";
 import { shade } from "./theme.js";
 import { useStore } from "./store.js";
-import { html, uPlot, useEffect, useRef } from "./ui.js";
+import { html, plotter, useEffect, useRef } from "./ui.js";
 import { absolute } from "./time.js";
 
 /**
@@ -27,23 +27,30 @@ function token(name) {
  */
 export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const plot = useRef(/** @type {uPlot | null} */ (null));
+  const plot = useRef(/** @type {import("./ui.js").Plot | null} */ (null));
   const legend = useRef(/** @type {HTMLDivElement | null} */ (null));
   const dark = useStore(shade);
   const shape = JSON.stringify([dark, log, target, height, lines.map(({ words, tone, dash, fill }) => [words, tone, dash, fill])]);
   /** @type {any} */
   const data = [times.map((time) => time / 1_000), ...lines.map((line) => line.values)];
+  const newest = useRef(data);
+  newest.current = data;
   useEffect(() => {
     const node = box.current;
     if (!node) return undefined;
-    const options = optionsOf({ lines, text, mark, over, height, log, target, width: node.clientWidth || 400, legend });
-    const made = new uPlot(options, data, node);
-    plot.current = made;
-    const watcher = new ResizeObserver(() => made.setSize({ width: node.clientWidth, height }));
-    watcher.observe(node);
+    let isOver = false;
+    const watcher = new ResizeObserver(() => plot.current?.setSize({ width: node.clientWidth, height }));
+    // Without a server it cannot be fetched: the legend has the numbers, and the next page tries again.
+    plotter().then((Plot) => {
+      if (isOver) return;
+      const options = optionsOf({ lines, text, mark, over, height, log, target, width: node.clientWidth || 400, legend });
+      plot.current = new Plot(options, newest.current, node);
+      watcher.observe(node);
+    }, () => undefined);
     return () => {
+      isOver = true;
       watcher.disconnect();
-      made.destroy();
+      plot.current?.destroy();
       plot.current = null;
     };
   }, [shape]);
@@ -98,7 +105,7 @@ const clockTime = (second, marks) => absolute(second * 1_000).slice(11, marks.le
 /** @param {any} _ @param {number} low @param {number} high */
 const logRange = (_, low, high) => /** @type {[number, number]} */ ([10 ** Math.floor(Math.log10(Math.max(low || 1, 1e-3))), 10 ** Math.ceil(Math.log10(Math.max(high || 10, 10)))]);
 
-/** Show the values under the pointer in the legend. @param {uPlot} plot @param {HTMLElement | null} legend @param {(value: number) => string} text */
+/** Show the values under the pointer in the legend. @param {import("./ui.js").Plot} plot @param {HTMLElement | null} legend @param {(value: number) => string} text */
 function point(plot, legend, text) {
   if (!legend) return;
   const index = plot.cursor.idx;
@@ -111,7 +118,7 @@ function point(plot, legend, text) {
   time.textContent = index == null ? "" : absolute(plot.data[0][index] * 1_000).slice(11, 19);
 }
 
-/** @param {uPlot} plot @param {number} value @param {string} colour */
+/** @param {import("./ui.js").Plot} plot @param {number} value @param {string} colour */
 function level(plot, value, colour) {
   const y = plot.valToPos(value, "y", true), { left, width } = plot.bbox;
   const { ctx } = plot;

@@ -3,7 +3,7 @@ import { Icon } from "./icons.js";
 import { createStore, useStore } from "./store.js";
 import { html, useEffect, useRef, useState } from "./ui.js";
 
-/** @typedef {{title: string, body: import("./ui.js").Component, props?: any, wide?: boolean, bare?: boolean}} Content */
+/** @typedef {{title: string, body: import("./ui.js").Component, props?: any, wide?: boolean, bare?: boolean, side?: boolean}} Content */
 const open = createStore(/** @type {(Content & {settle: (value: any) => void}) | null} */ (null));
 
 /**
@@ -26,7 +26,7 @@ export function Dialogs() {
   }, [content]);
   if (!content) return null;
   const close = content.settle;
-  return html`<dialog key=${content.title} ref=${element} class=${`dialog${content.wide ? " wide" : ""}${content.bare ? " bare" : ""}`} aria-label=${content.title}
+  return html`<dialog key=${content.title} ref=${element} class=${`dialog${content.wide ? " wide" : ""}${content.bare ? " bare" : ""}${content.side ? " side" : ""}`} aria-label=${content.title}
       onCancel=${(/** @type {Event} */ e) => { e.preventDefault(); close(undefined); }}
       onClick=${(/** @type {MouseEvent} */ e) => e.target === element.current && close(undefined)}>
     <div class="dialog-box">
@@ -39,7 +39,7 @@ export function Dialogs() {
 
 /**
  * Ask before something that cannot be taken back.
- * @param {{title: string, scope: string, detail?: string, verb: string, type?: string, danger?: boolean, reason?: boolean}} question
+ * @param {{title: string, scope: string, detail?: any, verb: string, type?: string, danger?: boolean, reason?: boolean}} question
  *   scope: exactly what it concerns, as a sentence; type: what has to be typed; reason: ask for one
  * @returns {Promise<{reason: string} | undefined>}
  */
@@ -54,7 +54,7 @@ function Confirm({ scope, detail, verb, type, danger, reason, close }) {
   const submit = (event) => { event.preventDefault(); if (isReady) close({ reason: why }); };
   return html`<form class="dialog-form" onSubmit=${submit}>
     <p class="scope">${scope}</p>
-    ${detail ? html`<p class="muted">${detail}</p>` : null}
+    ${detail ? html`<div class="muted">${detail}</div>` : null}
     ${reason ? html`<label class="field"><span>Reason <em>optional, others will read it</em></span>
       <input autofocus value=${why} onInput=${(/** @type {any} */ e) => setWhy(e.target.value)} maxlength="200" /></label>` : null}
     ${type ? html`<label class="field"><span>Type <code>${type}</code> to go on</span>

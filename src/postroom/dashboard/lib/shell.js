@@ -7,10 +7,10 @@ import { addKeys, keyCaps } from "./keys.js";
 import { held, state } from "./live.js";
 import { offer, openHelp, openPalette } from "./palette.js";
 import { go, href, match, place } from "./router.js";
-import { can, logOut, roleName, session } from "./session.js";
+import { can, logOut, roleName, session, useCan } from "./session.js";
 import { useStore } from "./store.js";
 import { nextTheme, theme } from "./theme.js";
-import { act, Toasts } from "./toasts.js";
+import { act, complain, Toasts } from "./toasts.js";
 import { zone } from "./time.js";
 import { html, useEffect } from "./ui.js";
 
@@ -68,10 +68,12 @@ function useShortcuts(pages) {
         { keys: "?", words: "These keys", run: openHelp },
         { keys: "t", words: "Theme: auto, light, dark", run: nextTheme },
         { keys: "l", words: "Hold the screen still, or go on", run: hold },
+        ...(can("audit") ? [{ keys: "a", words: "What operators did", run: audit }] : []),
         ...offered.filter(({ key }) => key).map(({ key, title, path }) => ({ keys: `g ${key}`, words: title, group: "Go to", run: () => go(path) })),
       ]),
       offer(() => [
         ...offered.map(({ title, icon, path, key }) => ({ words: title, icon, hint: "page", keys: key && `g ${key}`, run: () => go(path) })),
+        ...(can("audit") ? [{ words: "What operators did", icon: "log", keys: "a", run: audit }] : []),
         { words: "Change the theme", icon: "auto", keys: "t", run: nextTheme },
         { words: zone.get() === "utc" ? "Show local times" : "Show times in UTC", icon: "clock", run: () => zone.update((now) => (now === "utc" ? "local" : "utc")) },
         { words: "Show the keyboard shortcuts", icon: "key", keys: "?", run: openHelp },
@@ -88,6 +90,9 @@ function search() {
   if (field) field.focus();
   else void openPalette();
 }
+
+/** Fetched when it is first asked for: most who look never do. */
+const audit = () => void import("./audit.js").then(({ openAudit }) => openAudit(), (error) => complain(error, "open the audit"));
 
 const hold = () => held.update((now) => (now === "yes" ? "no" : "yes"));
 
@@ -131,6 +136,7 @@ function Topbar() {
       ${room && !room.ok ? html`<span class="badge bad" role="alert">Store unreachable: ${room.error}</span>` : null}
       ${overdue ? html`<a class="badge warn" href=${href("/processing")}>${overdue} overdue</a>` : null}
       <button class=${`live ${now}`} title=${words.title} onClick=${hold} aria-pressed=${now === "paused"}><i class="dot" aria-hidden="true"></i>${words.words}</button>
+      ${useCan("audit") ? html`<button class="icon-button" aria-label="What operators did" title="What operators did" onClick=${audit}><${Icon} name="log" /></button>` : null}
       <button class="icon-button" aria-label=${`Theme: ${chosen}`} title=${`Theme: ${chosen}`} onClick=${nextTheme}>
         <${Icon} name=${chosen === "auto" ? "auto" : chosen === "light" ? "sun" : "moon"} /></button>
     </div></header>`;

@@ -10,8 +10,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 /**
  * @typedef {import("./rows.js").Row} Row
  * @typedef {{id: string, title: string, cell: (row: Row) => any, align?: "end", width?: string, wide?: boolean,
- *   label?: string, sort?: (row: Row) => number | string}} Column
- *   wide: only where there is room (not on a phone); width: a CSS length; label: the title for screen readers
+ *   grows?: boolean, label?: string, sort?: (row: Row) => number | string}} Column
+ *   wide: only where there is room (not on a phone); grows: takes what the others leave and is cut there; width: a CSS length; label: the title for screen readers
  * @typedef {{selected: Set<string>, set: (selected: Set<string>) => void}} Selection
  */
 
@@ -121,7 +121,7 @@ export function Table({
 }
 
 /** @param {Column} column */
-const cellClass = (column) => `${column.align === "end" ? "end" : ""}${column.wide ? " wide-only" : ""}`;
+const cellClass = (column) => `${column.align === "end" ? "end" : ""}${column.wide ? " wide-only" : ""}${column.grows ? " grows" : ""}`;
 
 /** A click on the row itself, not on what is in it, nor the end of marking text. @param {MouseEvent} event */
 const isPlain = (event) =>

@@ -6,7 +6,6 @@ import {
   useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState,
 } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
-import uPlot from "../vendor/uplot.js";
 
 /** @typedef {import("preact").ComponentChildren} Children */
 /** @typedef {import("preact").VNode<any>} Element */
@@ -15,7 +14,11 @@ import uPlot from "../vendor/uplot.js";
 /** @type {(strings: TemplateStringsArray, ...values: any[]) => any} */
 const html = htm.bind(/** @type {any} */ (h));
 
+/** @typedef {InstanceType<Awaited<ReturnType<typeof plotter>>>} Plot */
+/** What draws charts, fetched with the first one: numbers and words need not wait for it. */
+export const plotter = () => import("../vendor/uplot.js").then((found) => found.default);
+
 export {
-  Fragment, html, options, render, uPlot,
+  Fragment, html, options, render,
   useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState,
 };

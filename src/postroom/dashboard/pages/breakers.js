@@ -33,7 +33,7 @@ export function Breakers() {
       { id: "state", title: "State", cell: (/** @type {any} */ row) => html`<${Badge} tone=${TONES[row.state] ?? "plain"} dot>${row.state.replace("_", " ")}<//>${row.forced ? html` <${Badge}>by hand<//>` : null}` },
       { id: "failures", title: "Failures counted", align: "end", wide: true, cell: (/** @type {any} */ row) => row.failures.length },
       { id: "since", title: "Since", cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
-      { id: "reason", title: "Reason", wide: true, cell: (/** @type {any} */ row) => html`<span class="clip" title=${row.reason}>${row.reason || "—"}</span>` },
+      { id: "reason", title: "Reason", wide: true, grows: true, cell: (/** @type {any} */ row) => html`<span title=${row.reason}>${row.reason || "—"}</span>` },
       ...(may ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.state === "closed"
         ? html`<button class="button small" aria-label=${`Open ${row.name}`} onClick=${() => set(row.name, "open")}>Open…</button>`
         : html`<button class="button small" aria-label=${`Close ${row.name}`} onClick=${() => set(row.name, "close")}>Close…</button>`) }] : []),

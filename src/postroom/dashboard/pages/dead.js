@@ -62,7 +62,7 @@ export function DeadLetters() {
 const COLUMNS = [
   { id: "id", title: "Message", cell: (/** @type {any} */ letter) => html`<a class="id" href=${href(at`/dead/${letter.queue}/${letter.id}`)} title=${letter.id}>${shortId(letter.id)}</a>` },
   { id: "task", title: "Kind", wide: true, cell: (/** @type {any} */ letter) => letter.task_name || letter.kind || "—" },
-  { id: "error", title: "Error", cell: (/** @type {any} */ letter) => html`<span class="clip" title=${letter.exception}>${letter.exception || "—"}</span>` },
+  { id: "error", title: "Error", grows: true, cell: (/** @type {any} */ letter) => html`<span title=${letter.exception}>${letter.exception || "—"}</span>` },
   { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ letter) => html`<${QueueLink} queue=${letter.queue} />` },
   { id: "attempts", title: "Attempts", align: /** @type {"end"} */ ("end"), wide: true, cell: (/** @type {any} */ letter) => letter.retries + 1 },
   { id: "died", title: "Died", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ letter) => html`<${When} at=${letter.died_at} />` },

@@ -13,6 +13,7 @@ import { useCan } from "../lib/session.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html, useState } from "../lib/ui.js";
+import { ForGood } from "./dead/forgood.js";
 
 /** What the server shows in the place of a secret. */
 const HIDDEN = "[redacted]";
@@ -35,7 +36,9 @@ export function Letter({ queue, id }) {
   const body = message.data?.body;
   const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
   const discard = async () => {
-    if (!await confirm({ title: "Discard", scope: "Let go of this dead letter, for good.", verb: "Discard", danger: true })) return;
+    if (!await confirm({
+      title: "Discard", scope: "Let go of this dead letter, for good.", detail: html`<${ForGood} name=${letter.queue} chosen=${{ ids: [letter.id] }} />`, verb: "Discard", danger: true,
+    })) return;
     if (await act(() => post(path`queues/${letter.queue}/messages/${letter.id}/discard`), { doing: "discard it", done: "Discarded." }) !== undefined) {
       lookAgain();
       go("/dead");

@@ -14,6 +14,7 @@ import { act } from "../lib/toasts.js";
 import { absolute, When } from "../lib/time.js";
 import { timelineOf } from "../lib/timeline.js";
 import { html, useEffect, useState } from "../lib/ui.js";
+import { ForGood } from "./dead/forgood.js";
 
 /** @param {{queue: string, id: string}} props */
 export function Message({ queue, id }) {
@@ -72,8 +73,8 @@ function Actions({ message, again }) {
   const waits = state === "ready" || state === "scheduled";
   /** @param {string} verb @param {any} body @param {string} done */
   const run = async (verb, body, done) => { await act(() => post(`${where}/${verb}`, body), { doing: `${verb.replace("-", " ")} this message`, done }); again(); };
-  /** @param {string} verb @param {string} title @param {string} scope @param {string} done */
-  const ask = async (verb, title, scope, done) => { if (await confirm({ title, scope, verb: title.replace("?", ""), danger: true })) await run(verb, undefined, done); };
+  /** @param {string} verb @param {string} title @param {string} scope @param {string} done @param {any} [detail] */
+  const ask = async (verb, title, scope, done, detail) => { if (await confirm({ title, scope, detail, verb: title.replace("?", ""), danger: true })) await run(verb, undefined, done); };
   const replay = async () => {
     const made = await act(() => post(`${where}/replay`, { number: message.replayed_as.length + 1 }), { doing: "replay it", done: "Replayed as a new message." });
     again();
@@ -90,7 +91,7 @@ function Actions({ message, again }) {
     ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m" }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
       <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.")}><${Icon} name="back" />Release…</button>` : null}
     ${may.replay && state === "dead" ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
-    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.")}>Discard…</button>` : null}`;
+    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.", html`<${ForGood} name=${queue} chosen=${{ ids: [id] }} />`)}>Discard…</button>` : null}`;
 }
 
 /** @param {{close: (value?: any) => void}} props */

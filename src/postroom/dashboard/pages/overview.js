@@ -120,7 +120,7 @@ function waited(times, waits) {
 
 /** @param {{groups: any[]}} props */
 const Failures = ({ groups }) => html`<${Card} flush title="What fails" actions=${html`<a class="inline-link" href=${href("/dead")}>All dead letters</a>`}>
-  <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { group: group.group })}>
+  <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { q: `group:${group.group}` })}>
     <span class="failure-count">${short(group.count)}</span>
     <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}</span></span>
     ${group.classification ? html`<span class="badge plain">${String(group.classification).replaceAll("_", " ")}</span>` : null}

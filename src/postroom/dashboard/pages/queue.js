@@ -1,22 +1,20 @@
 /** One queue: its verdict, what it promises and where that was said, its charts, and its messages by state. */
-import { get, path, post } from "../lib/api.js";
+import { path, post } from "../lib/api.js";
 import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
 import { short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
-import { jsonText } from "../lib/json.js";
 import { Badge, Card, Empty, Failed, Head, Menu, MessageLink, Tabs } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
-import { useRows } from "../lib/rows.js";
 import { useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
 import { act } from "../lib/toasts.js";
-import { Countdown } from "../lib/clock.js";
 import { When } from "../lib/time.js";
 import { html, useState } from "../lib/ui.js";
 import { findingsOf } from "../lib/verdict.js";
 import { Charts } from "./overview.js";
+import { Messages, tabsOf } from "./queue/messages.js";
 import { pausing, Promise95, purge, VerdictBadge } from "./queues.js";
 
 /** @param {{queue: string}} props */
@@ -36,12 +34,11 @@ export function Queue({ queue }) {
       sub=${findings.length ? findings.map((each) => each.cause).join("; ") : null}><${Actions} queue=${queue} paused=${stats.paused} reload=${reload} /><//>
     <${Figures} stats=${stats} view=${view} promise=${promise} />
     <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
-      ...STATES.map((each) => ({ value: each, words: each[0].toUpperCase() + each.slice(1), count: short(stats[each]) })),
-      { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
+      ...tabsOf(stats, view.policy), { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
     ${tab === "charts" ? html`<${QueueCharts} queue=${queue} target=${promise?.target} />`
       : tab === "policy" ? html`<${PolicyCard} policy=${view.policy} origins=${view.origins} />`
       : tab === "history" ? html`<${History} queue=${queue} />`
-      : html`<${Messages} queue=${queue} state=${tab} stats=${stats} />`}`;
+      : html`<${Messages} key=${tab} queue=${queue} tab=${tab} labels=${view.policy.labels ?? {}} />`}`;
 }
 
 /** @param {{queue: string, paused: boolean, reload: () => void}} props */
@@ -103,52 +100,6 @@ function Figures({ stats, view, promise }) {
     ["p95 wait", html`<${Promise95} sla=${promise} />`, promise?.within != null ? `${(100 * promise.within).toFixed(1)} % in time` : ""],
   ];
   return html`<dl class="figures">${items.map(([words, value, note]) => html`<div key=${words}><dt>${words}</dt><dd>${value}${note ? html` <small>${note}</small>` : null}</dd></div>`)}</dl>`;
-}
-
-const STATES = /** @type {const} */ (["ready", "processing", "scheduled", "dead"]);
-/** @type {Record<string, string>} */
-const WHY_EMPTY = {
-  ready: "What may be claimed now would stand here, in the order in which it will be. A worker that keeps up leaves nothing.",
-  processing: "What a worker holds right now would stand here, with the time it has left.",
-  scheduled: "What is delayed, or waits for its next attempt, would stand here, by its due time.",
-  dead: "What failed too often is kept here, until somebody replays or discards it.",
-};
-
-/** @param {{queue: string, state: string, stats: import("../lib/data.js").QueueStats}} props */
-function Messages({ queue, state, stats }) {
-  const list = useRows(async (cursor, limit) => {
-    const page = await get(path`queues/${queue}/messages`, { state, cursor, limit });
-    return { rows: page.messages, cursor: page.cursor };
-  }, { of: `${queue} ${state}`, when: (event) => event.data?.queue === queue });
-  if (list.error && !list.rows.length) return html`<${Card}><${Failed} error=${list.error} retry=${list.reload} /><//>`;
-  return html`<${Table} fill name=${`${state} messages of ${queue}`} ...${list} columns=${columnsOf(state)} total=${stats[/** @type {"ready"} */ (state)]}
-      open=${(/** @type {any} */ row) => go(at`/queues/${queue}/messages/${row.id}`)}
-      empty=${html`<${Card}><${Empty} icon=${state === "dead" ? "dead" : state === "processing" ? "processing" : state === "scheduled" ? "scheduled" : "queues"} title=${`Nothing is ${state}`}>${WHY_EMPTY[state]}<//><//>`} />`;
-}
-
-/** @param {string} state @returns {import("../lib/table.js").Column[]} */
-function columnsOf(state) {
-  /** @type {Record<string, import("../lib/table.js").Column[]>} */
-  const own = {
-    ready: [{ id: "put", title: "Put", cell: (row) => html`<${When} at=${row.put_at} />` }],
-    scheduled: [
-      { id: "why", title: "Why", wide: true, cell: (row) => (row.attempt ? html`<${Badge} tone="warn">retry ${row.attempt}<//>` : html`<${Badge}>delay<//>`) },
-      { id: "due", title: "Due in", cell: (row) => html`<${Countdown} deadline=${row.due} over="now" label="due " />` }],
-    processing: [
-      { id: "consumer", title: "Worker", wide: true, cell: (row) => row.consumer || "—" },
-      { id: "left", title: "Time left", cell: (row) => html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="until " />` }],
-    dead: [
-      { id: "error", title: "Error", cell: (row) => html`<span title=${row.last_error}>${row.last_error ?? "—"}</span>` },
-      { id: "died", title: "Died", cell: (row) => html`<${When} at=${row.failed_at} />` }],
-  };
-  return [
-    { id: "id", title: "Message", width: "150px", cell: (row) => html`<${MessageLink} queue=${row.queue} id=${row.id} />` },
-    { id: "kind", title: "Kind", cell: (row) => row.task_name || row.kind || html`<span class="faint">—</span>` },
-    { id: "body", title: "Body", wide: true, cell: (row) => html`<code class="muted">${jsonText(row.body ?? row.body_base64, 0).slice(0, 80)}</code>` },
-    { id: "priority", title: "Priority", wide: true, align: "end", cell: (row) => row.priority },
-    { id: "attempt", title: "Attempt", wide: true, align: "end", cell: (row) => row.attempt },
-    ...(own[state] ?? []),
-  ];
 }
 
 /** @param {{queue: string, target: number | null | undefined}} props */

@@ -1,5 +1,5 @@
 /** Settings: what this server goes by and where each value came from; what operators did; this browser. */
-import { get } from "../lib/api.js";
+import { useAudit, verb, why } from "../lib/audit.js";
 import { standing, useLoaded } from "../lib/data.js";
 import { size, span } from "../lib/format.js";
 import { Badge, Card, Empty, Failed, Head, Tabs } from "../lib/parts.js";
@@ -9,7 +9,7 @@ import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
 import { theme } from "../lib/theme.js";
 import { absolute, When, zone } from "../lib/time.js";
-import { html, useRef } from "../lib/ui.js";
+import { html } from "../lib/ui.js";
 
 export function Settings() {
   const [tab, setTab] = useQuery("tab", "room");
@@ -47,36 +47,17 @@ function Configuration() {
       ]} /><//>`)}`;
 }
 
-/** Pages of the audit that one look takes, and how many of its newest acts are kept. */
-const PAGES = 50, ACTS = 1_000;
-
-/**
- * Read on from where the last look ended: the audit is a log, and what was read stays as it is.
- * @param {{cursor: string, acts: any[]}} known
- * @returns {Promise<any[]>} The newest acts first.
- */
-async function readOn(known) {
-  for (let page = 0; page < PAGES; page += 1) {
-    const found = await get("audit", { after: known.cursor, limit: ACTS });
-    known.cursor = found.cursor;
-    known.acts = [...known.acts, ...found.acts].slice(-ACTS);
-    if (found.acts.length < ACTS) break;
-  }
-  return [...known.acts].reverse();
-}
-
 function Audit() {
-  const known = useRef({ cursor: "", acts: /** @type {any[]} */ ([]) });
-  const { data, error, reload } = useLoaded("audit", { every: 5_000, when: (event) => event.name === "audit", load: () => readOn(known.current) });
+  const { data, error, reload } = useAudit();
   if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
   return html`<${Table} name="Audit" fill rows=${data ?? []} isLoading=${!data} columns=${[
-    { id: "at", title: "When", cell: (/** @type {any} */ act) => html`<${When} at=${act.at} />` },
+    { id: "at", title: "When", width: "110px", cell: (/** @type {any} */ act) => html`<${When} at=${act.at} />` },
     { id: "by", title: "Who", cell: (/** @type {any} */ act) => act.by || "—" },
-    { id: "event", title: "What", cell: (/** @type {any} */ act) => html`<strong>${act.event.replaceAll("_", " ")}</strong>` },
+    { id: "event", title: "What", cell: (/** @type {any} */ act) => html`<strong>${verb(act)}</strong>` },
     { id: "queue", title: "Where", cell: (/** @type {any} */ act) => act.queue || "—" },
     { id: "count", title: "How many", align: "end", wide: true, cell: (/** @type {any} */ act) => act.count },
-    { id: "info", title: "More", wide: true, cell: (/** @type {any} */ act) => html`<span class="clip" title=${JSON.stringify(act.info)}>${act.info.reason ?? (Object.keys(act.info).length ? JSON.stringify(act.info) : "—")}</span>` },
-  ]} empty=${html`<${Empty} icon="settings" title="Nobody has done anything yet" command="postroom audit tail">Purges, replays, pauses, notes and every other act of a person are kept here for a year, whatever door they came by.<//>`} />`;
+    { id: "info", title: "More", wide: true, grows: true, cell: (/** @type {any} */ act) => html`<span title=${why(act)}>${why(act) || "—"}</span>` },
+  ]} empty=${html`<${Empty} icon="log" title="Nobody has done anything yet" command="postroom audit tail">Purges, replays, pauses, notes and every other act of a person are kept here for a year, whatever door they came by.<//>`} />`;
 }
 
 function Browser() {

@@ -1,16 +1,23 @@
-/** Workers: who works, on what, since when; and who was lost. */
+/** Workers: who works, on what at this moment, since when; and who was lost. */
+import { Countdown, everySecond, now } from "../lib/clock.js";
 import { useLoaded } from "../lib/data.js";
-import { plural } from "../lib/format.js";
+import { messagesOf } from "../lib/everywhere.js";
+import { plural, span } from "../lib/format.js";
 import { Badge, Card, Empty, Failed, Head, QueueLink } from "../lib/parts.js";
+import { at, href } from "../lib/router.js";
 import { Table } from "../lib/table.js";
 import { When } from "../lib/time.js";
-import { html } from "../lib/ui.js";
+import { html, useEffect, useRef } from "../lib/ui.js";
 
 /** @typedef {{name: string, host: string, pid: number, door: string, role: string, queues: string[], concurrency: number, busy: number,
  *   in_flight: number, ids: string[], started: number, last_seen: number, lost: boolean, versions: Record<string, string>}} Worker */
 
+/** Messages that are looked at for the lanes, and places of a lane that are drawn; more are counted. */
+const LOOKED = 500, PLACES = 12;
+
 export function Workers() {
   const { data, error, reload } = useLoaded("workers", { every: 5_000 });
+  const held = useLoaded("processing", { every: 2_000, load: () => messagesOf("processing", "")(null, LOOKED).then(({ rows }) => rows) });
   if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
   /** @type {Worker[]} */
   const workers = data?.workers ?? [];
@@ -18,18 +25,48 @@ export function Workers() {
   const releases = new Set(workers.filter((worker) => !worker.lost).map((worker) => worker.versions.postroom));
   return html`<${Head} title="Workers" sub=${workers.length ? `${plural(workers.length - lost, "worker")} at work${lost ? `, ${lost} lost` : ""}` : undefined} />
     ${releases.size > 1 ? html`<p class="strip"><${Badge} tone="warn">mixed releases<//> <span class="muted">Workers of ${[...releases].sort().join(" and ")} run side by side.</span></p>` : null}
+    ${workers.length && held.data ? html`<${Card} title="At this moment" flush actions=${html`every place is one message`}>
+      <ul class="lanes">${workers.map((worker) => html`<${Lane} key=${worker.name} worker=${worker} rows=${runs(worker, held.data)} />`)}</ul><//>` : null}
     <${Card} flush><${Table} name="Workers" rows=${workers} isLoading=${!data} keyOf=${(/** @type {Worker} */ worker) => worker.name} columns=${COLUMNS}
       empty=${html`<${Empty} icon="workers" title="Nobody works here" command="postroom worker --app MODULE">A worker shows itself every ten seconds. One that is silent for half a minute is lost,
         and stays here for five minutes with what it held.<//>`} /><//>`;
+}
+
+/** What a worker has begun, the longest first: by its name, or by the ids that it told last. @param {Worker} worker @param {any[]} rows */
+const runs = (worker, rows) => rows.filter((row) => row.started_at && (row.consumer === worker.name || worker.ids.includes(row.id)))
+  .sort((a, b) => a.started_at - b.started_at);
+
+/** One worker: its places, of which each holds a message or is free. @param {{worker: Worker, rows: any[]}} props */
+function Lane({ worker, rows }) {
+  const free = worker.lost ? 0 : Math.max(0, Math.min(worker.concurrency, PLACES) - rows.length);
+  const more = Math.max(0, rows.length - PLACES) + Math.max(0, worker.concurrency - Math.max(rows.length, PLACES));
+  return html`<li class=${`lane${worker.lost ? " lost" : ""}`}><div class="lane-name"><b title=${worker.name}>${worker.name}</b>
+      <span class="faint">${worker.lost ? "lost" : `${rows.length} of ${worker.concurrency} busy`}</span></div>
+    <ul class="places" aria-label=${`Places of ${worker.name}`}>${rows.slice(0, PLACES).map((row) => html`<li key=${`${row.queue} ${row.id}`}><a class="place" href=${href(at`/queues/${row.queue}/messages/${row.id}`)} title=${`${row.queue}, ${row.id}`}>
+        <b>${row.task_name || row.kind || row.queue}</b><span class="place-foot"><${Ran} since=${row.started_at} />${row.deadline == null ? null : html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="until " />`}</span></a></li>`)}
+      ${Array.from({ length: free }, (_, i) => html`<li key=${`free ${i}`} class="place free">free</li>`)}
+      ${more ? html`<li class="faint places-more">and ${more} more</li>` : null}</ul></li>`;
+}
+
+/** How long it has run, counted in place. @param {{since: number}} props */
+function Ran({ since }) {
+  const element = useRef(/** @type {HTMLSpanElement | null} */ (null));
+  useEffect(() => {
+    /** @param {number} time */
+    const show = (time) => { if (element.current) element.current.textContent = span(Math.max(0, Math.floor((time - since) / 1_000) * 1_000)); };
+    show(now());
+    return everySecond(show);
+  }, [since]);
+  return html`<span ref=${element}></span>`;
 }
 
 const COLUMNS = [
   { id: "name", title: "Worker", cell: (/** @type {any} */ worker) => html`<strong>${worker.name}</strong>${worker.role ? html` <span class="faint">${worker.role}</span>` : null}` },
   { id: "state", title: "State", cell: (/** @type {any} */ worker) => (worker.lost ? html`<${Badge} tone="bad" dot>lost<//>` : html`<${Badge} tone="good" dot>${worker.busy ? "busy" : "idle"}<//>`) },
   { id: "door", title: "Runs", wide: true, cell: (/** @type {any} */ worker) => html`${worker.door} <span class="faint">${Object.entries(worker.versions).map(([name, version]) => `${name} ${version}`).join(", ")}</span>` },
-  { id: "queues", title: "Queues", wide: true, cell: (/** @type {any} */ worker) => worker.queues.map((/** @type {string} */ queue, /** @type {number} */ i) => html`${i ? ", " : ""}<${QueueLink} queue=${queue} />`) },
+  { id: "queues", title: "Queues", wide: true, grows: true, cell: (/** @type {any} */ worker) => worker.queues.map((/** @type {string} */ queue, /** @type {number} */ i) => html`${i ? ", " : ""}<${QueueLink} queue=${queue} />`) },
   { id: "busy", title: "Busy", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ worker) => `${worker.busy} / ${worker.concurrency}` },
   { id: "held", title: "Holds", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ worker) => worker.in_flight },
-  { id: "started", title: "Started", wide: true, cell: (/** @type {any} */ worker) => html`<${When} at=${worker.started} />` },
+  { id: "started", title: "Started", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ worker) => html`<${When} at=${worker.started} />` },
   { id: "seen", title: "Seen", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ worker) => html`<${When} at=${worker.last_seen} />` },
 ];

@@ -5,6 +5,7 @@ import { count, plural } from "../../lib/format.js";
 import { follow } from "../../lib/jobs.js";
 import { act } from "../../lib/toasts.js";
 import { html, useEffect, useState } from "../../lib/ui.js";
+import { ForGood } from "./forgood.js";
 
 /** @typedef {import("./scope.js").Scope} Scope */
 
@@ -98,7 +99,7 @@ function Discard({ scope, close }) {
   };
   return html`<form class="dialog-form" onSubmit=${submit}>
     <p class="scope">Let go of ${scope.words}, for good.</p>
-    <p class="muted">Export them first if anybody may ask for them.</p>
+    <${ForGood} name=${scope.name} chosen=${scope.body} />
     <${Plan} plan=${plan} problem=${problem} verb="discarded" />
     ${asks ? html`<label class="field"><span>Type <code>${plan.eligible}</code> to go on</span>
       <input autocomplete="off" value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} /></label>` : null}
