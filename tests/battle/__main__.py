@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.battle import report
-from tests.battle.fight import LEGS, Leg, fight
-from tests.battle.stores import MOUNTS
+from tests.battle.fight import LEGS, Fight, Leg
+from tests.battle.stores import MOUNTS, opened
 
 STATE = Path(__file__).parents[2] / "build" / "battle"
 
@@ -63,7 +63,9 @@ class Campaign:
         field = self.folder / leg.name
         shutil.rmtree(field, ignore_errors=True)
         field.mkdir(parents=True)
-        found = report.figures(leg, fight(leg, field, self.seed, self.seconds, self.rate))
+        with opened(leg.store, field) as store:
+            fight = Fight(leg, store, field, self.seed, self.seconds, self.rate)
+            found = report.figures(leg, fight.run(), fight.faults)
         draft = self._result(leg).with_suffix(".draft")
         draft.write_text(json.dumps(found, indent=1))
         draft.rename(self._result(leg))  # as a whole, or not at all
@@ -132,8 +134,7 @@ def main() -> int:
     text = campaign.report(f'make battle ARGS="{" ".join(arguments)}"' if arguments else "make battle")
     print(text)
     if given.record:
-        with report.RESULTS.open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}")
+        report.record(text)
     return 0 if campaign.is_good() else 1
 
 

@@ -20,7 +20,7 @@ REPO = Path(__file__).parents[2]
 #: How long to wait for anything on a machine that is busy with something else (seconds).
 PATIENCE = 120.0
 #: How long a worker may take to stop before it is killed, where that is what is tried (seconds).
-_GRACE = 0.5
+_GRACE = 1.0
 
 
 class Member:
@@ -85,13 +85,17 @@ class Member:
         return Fault("warm", began, time.monotonic(), self.name)
 
     def grace(self) -> Fault:
-        """It is asked to stop, and killed when it takes too long."""
+        """It is asked to stop, and killed when it takes too long.
+
+        All that time is the fault: a prefork parent that stops looks at a child's results every half second,
+        so what ended meanwhile may be unsaid when it is killed (`_flush_outqueue` of its asynpool).
+        """
         began = time.monotonic()
         self.process.terminate()
         try:
             self.process.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            return self.hard()._replace(kind="grace")
+            return self.hard()._replace(kind="grace", began=began)
         self.end()
         return Fault("warm", began, time.monotonic(), self.name)
 

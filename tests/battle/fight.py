@@ -146,7 +146,7 @@ class Fight:
                     strikes.pop(0)
                 self.look(f"{total - len(strikes)} of {total} blows")
             self.drain(producer)
-        return self._judge()
+        return self.judge()
 
     @contextlib.contextmanager
     def fighting(self) -> Iterator[Member]:
@@ -237,12 +237,6 @@ class Fight:
             member.warm()
         self.ledgers.update()
 
-    def _judge(self) -> Verdict:
+    def judge(self) -> Verdict:
         effects = read_book(self._book) if self._book else None
         return judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)
-
-
-def fight(leg: Leg, folder: Path, seed: int, seconds: float, rate: float = 1.0) -> Verdict:
-    """One leg, in this folder."""
-    with stores.opened(leg.store, folder) as store:
-        return Fight(leg, store, folder, seed, seconds, rate).run()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.battle.fight import Leg
-from tests.battle.verdict import POLITE, Verdict
+from tests.battle.verdict import POLITE, Fault, Verdict
 
 RESULTS = Path(__file__).parents[2] / "docs" / "explanation" / "battle-results.md"
 
@@ -35,7 +35,7 @@ _BLOWS = ("hard", "cold", "warm", "grace")
 Figures = dict[str, Any]
 
 
-def figures(leg: Leg, verdict: Verdict) -> Figures:
+def figures(leg: Leg, verdict: Verdict, faults: Sequence[Fault]) -> Figures:
     kills = sum(verdict.faults[kind] for kind in _BLOWS)
     return {
         "leg": leg.name,
@@ -55,6 +55,7 @@ def figures(leg: Leg, verdict: Verdict) -> Figures:
         "left": verdict.left,
         "doubled": len(verdict.doubled) if leg.guarded else None,
         "complaints": verdict.complaints,
+        "blows": [fault._asdict() for fault in faults],
         "details": [*verdict.unattributed[:20], *verdict.lost[:20]],
     }
 
@@ -116,3 +117,9 @@ def machine() -> str:
         f"Celery {version('celery')}, kombu {version('kombu')}, redis-py {version('redis')}, "
         f"Redis {redis.partition('v=')[2].split(' ')[0]}, SQLite {sqlite3.sqlite_version}"
     )
+
+
+def record(text: str) -> None:
+    """Append it to the documentation."""
+    with RESULTS.open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}")
