@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from tests.battle import stores
 from tests.battle.crew import BLOWS, Member, producer_command, wait_until, worker_command
 from tests.battle.stores import Store
 from tests.battle.verdict import WINDOW, Fault, Verdict, judge
-from tests.battle.work import LEASE, make_book, read_book
-from tests.chaos.ledger import Line, parse
+from tests.battle.work import LEASE, SLOW, make_book, read_book
+from tests.chaos.ledger import Ledger, Line, parse
 
 WORKERS = 3
 #: A worker is hit every so often, and the store (seconds).
@@ -25,7 +26,7 @@ _KILL_EVERY, _HURT_EVERY = 6.0, 25.0
 _MOST_WAITING = 2_000
 #: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
 _QUIET = 5 * LEASE
-_LOOK = 0.1
+_LOOK, _PROBE = 0.1, 0.02
 
 
 class Leg(NamedTuple):
@@ -71,8 +72,8 @@ def plan(chance: random.Random, seconds: float, hurts: list[str]) -> list[Strike
     strikes = [Strike(chance.uniform(0.05, 0.95) * seconds, chance.choice(dice)) for _ in range(kills)]
     if hurts:
         count = max(1, round(seconds / _HURT_EVERY))
-        order = [hurts[n % len(hurts)] for n in range(count)]
-        chance.shuffle(order)
+        mixed = chance.sample(hurts, len(hurts))
+        order = [mixed[n % len(mixed)] for n in range(count)]
         # Each in a part of its own: they do not come one upon the other.
         strikes += [
             Strike((n + chance.uniform(0.2, 0.8)) / count * seconds, kind) for n, kind in enumerate(order)
@@ -87,6 +88,8 @@ class Ledgers:
         self._folder = folder
         self._read: dict[Path, int] = {}
         self.lines: list[Line] = []
+        #: How many of them tell what was done.
+        self.news = 0
         self.accepted: set[str] = set()
         self.ended: set[str] = set()
 
@@ -102,6 +105,7 @@ class Ledgers:
 
     def _note(self, line: Line) -> None:
         self.lines.append(line)
+        self.news += line.word != "slow"
         if line.word == "accepted":
             self.accepted.add(line.id)
         elif line.word == "end":
@@ -148,12 +152,25 @@ class Fight:
             self.drain(producer)
         return self.judge()
 
+    def _probe(self, over: threading.Event) -> None:
+        """Note when the store is slow by itself: whoever waits for it then is not to blame."""
+        ledger = Ledger(self.folder / "store-probe.ledger")
+        while not over.wait(_PROBE):
+            began = time.monotonic()
+            with contextlib.suppress(Exception):  # it may well be away
+                self.store.probe()
+            if time.monotonic() - began > SLOW:
+                ledger.note("slow", "-", began)
+
     @contextlib.contextmanager
     def fighting(self) -> Iterator[Member]:
         """Everybody begins; whatever happens, nobody is left at the end."""
         if self._book:
             make_book(self._book)
         everybody: list[Member] = []
+        over = threading.Event()
+        probing = threading.Thread(target=self._probe, args=(over,), name="probe")
+        probing.start()
         try:
             for _ in range(self.workers):
                 self._enlist()
@@ -167,6 +184,8 @@ class Fight:
         finally:
             for member in (*everybody, *self.crew):
                 member.end()
+            over.set()
+            probing.join()
 
     @property
     def _environ(self) -> dict[str, str]:
@@ -227,8 +246,8 @@ class Fight:
         seen, last = 0, time.monotonic()
         while self.ledgers.waiting and time.monotonic() < last + _QUIET:
             self.look("draining")
-            if len(self.ledgers.lines) > seen:
-                seen, last = len(self.ledgers.lines), time.monotonic()
+            if self.ledgers.news > seen:
+                seen, last = self.ledgers.news, time.monotonic()
         # What was done twice is done the second time when the lease of the first is over.
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.store.left(), "something is left", patience=3 * LEASE)

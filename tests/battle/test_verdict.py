@@ -13,6 +13,7 @@ SECOND = ["w-3 9.0 begin a", "w-3 9.5 end a"]
 #: Both fall into the last moments of the first run.
 KILLED = Fault("hard", 2.01, 2.02, "v")
 LATER = Fault("hard", 2.09, 2.1, "v")
+SOON, DURING = Fault("cut", 2.06, 4.0), Fault("hard", 3.0, 3.1, "v")
 CUT = Fault("cut", 2.01, 4.0)
 
 
@@ -44,6 +45,12 @@ def parsed(text: str) -> Line:
         ([SENT[0], "producer-1 0.1 unsure a", SENT[1], *FIRST, *SECOND], [], {"a": "sent twice"}),
         # It had 90 ms to say so, and the machine gave it no time.
         ([*SENT, *FIRST, "v-2 2.08 slow - 2.01", *SECOND], [LATER], {"a": STARVED}),
+        (
+            [*SENT, *FIRST, "v-2 2.05 slow - 2.01", "store-0 2.08 slow - 2.03", *SECOND],
+            [LATER],
+            {"a": STARVED},
+        ),
+        ([*SENT, *FIRST, "v-2 2.05 slow - 2.01", *SECOND], [SOON, DURING], {"a": STARVED}),
         (SENT[:1], [], {}),
     ],
 )
@@ -68,7 +75,8 @@ def test_what_has_a_reason_is_good(lines: list[str], faults: list[Fault], causes
         ([*SENT, *FIRST, *SECOND], [Fault("cut", 0.5, 1.9)], "1 unattributed"),
         ([*SENT, *FIRST, *SECOND], [KILLED._replace(kind="warm")], "1 unattributed"),
         ([*SENT, FIRST[0], *SECOND], [KILLED._replace(kind="warm")], "1 unattributed"),
-        # It had time, and somebody else had none.
+        # It had time, and somebody else had none; who is slow twice at once is so only once.
+        ([*SENT, *FIRST, "v-2 2.05 slow - 2.01", "store-0 2.05 slow - 2.01", *SECOND], [LATER], "1 unatt"),
         ([*SENT, *FIRST, "v-2 1.9 slow - 1.8", *SECOND], [LATER], "1 unattributed"),
         ([*SENT, *FIRST, "w-3 2.08 slow - 2.01", *SECOND], [LATER], "1 unattributed"),
         ([*SENT, *FIRST, "v-2 2.08 slow - 2.01", *SECOND], [], "1 unattributed"),

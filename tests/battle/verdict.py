@@ -205,14 +205,16 @@ class Known(NamedTuple):
         return any(away.began <= fault.began <= away.over for fault in self._of(worker))
 
     def _starved(self, worker: str, ended: float) -> bool:
-        """Whether it had no more than the usual time, of that which the machine gave it until its death."""
+        """Whether it had no more than the usual time, of that which the machine gave it and the store."""
         killed = min((fault.began for fault in self._of(worker) if fault.began > ended), default=None)
         if killed is None:
             return False
-        lost = sum(
-            max(0.0, min(over, killed) - max(began, ended)) for began, over in self.slow.get(worker, ())
-        )
-        return killed - ended - lost <= self.window
+        away = [(fault.began, fault.over) for fault in self.faults if not fault.worker]
+        had, at = 0.0, ended
+        for began, over in sorted([*self.slow.get(worker, ()), *self.slow.get("store", ()), *away]):
+            if over > at and began < killed:
+                had, at = had + max(0.0, began - at), over
+        return had + max(0.0, killed - at) <= self.window
 
     def _of(self, worker: str) -> list[Fault]:
         return [fault for fault in self.faults if fault.worker == worker and fault.kind not in POLITE]
