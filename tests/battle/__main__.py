@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import traceback
@@ -121,6 +122,7 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget what is finished")
     parser.add_argument("--record", action="store_true", help=f"append the tables to {report.RESULTS.name}")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nobody is left behind
     words = [word for word in given.only.split(",") if word]
     legs = [leg for leg in LEGS if not words or any(word in leg.name for word in words)]
     if not legs:

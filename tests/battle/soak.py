@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import sys
 import tempfile
 import time
@@ -26,16 +27,14 @@ from tests.processes import resident
 
 #: So often a sample is taken (seconds).
 _EVERY = 5.0
-#: Ids are not remembered after their end: for ten minutes they would grow by design.
-POLICY = dataclasses.replace(stores.POLICY, dedupe_window=0)
-
 Series = dict[str, list[Sample]]
 
 
 def soak(leg: Leg, folder: Path, seconds: float, rate: float = 1.0) -> tuple[Verdict, Series]:
     """Load for so long; what was sampled meanwhile, by name."""
     series: Series = defaultdict(list)
-    with stores.opened(leg.store, folder, policy=POLICY) as store:
+    # Ids are not remembered after their end: they would grow by design, for as long as that is.
+    with stores.opened(leg.store, folder, remembers="0s") as store:
         fight = Fight(leg, dataclasses.replace(store, hurts={}), folder, 1, seconds, rate)
         with fight.fighting() as producer:
             began = time.monotonic()
@@ -65,6 +64,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=1.0, help="times as many jobs a second")
     parser.add_argument("--record", action="store_true", help=f"append it to {report.RESULTS.name}")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nobody is left behind
     leg = next(leg for leg in LEGS if leg.name == given.leg)
     with tempfile.TemporaryDirectory(prefix="postroom-soak-") as name:
         verdict, series = soak(leg, Path(name), given.minutes * 60, given.rate)

@@ -21,7 +21,8 @@ from tests.redis import servers
 from tests.redis.proxy import Proxy, proxied
 
 #: What the battle asks of its queues. Who was cut off repeats its put: ids are known for a while.
-POLICY = Policy(lease=LEASE, ack_timeout=None, max_attempts=1_000, backoff="100ms", dedupe_window="10m")
+_POLICY = {"lease": LEASE, "ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
+REMEMBERS = "10m"
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 #: Where a message is while it is in a Redis; all empty when everything is done.
 _PLACES = ("ready", "due", "lease", "expires", "body", "delivery", "unique")
@@ -49,8 +50,9 @@ class Store:
 
 
 @contextlib.contextmanager
-def opened(kind: str, folder: Path, *, policy: Policy = POLICY) -> Iterator[Store]:
+def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS) -> Iterator[Store]:
     """A new store of this kind, with the queues of the battle in it."""
+    policy = Policy.from_text(_POLICY | {"dedupe_window": remembers})
     with _KINDS[kind](folder) as store:
         if kind != "stock":
             with postroom.open(store.url) as room:
