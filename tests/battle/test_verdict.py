@@ -91,6 +91,8 @@ def test_what_has_none_is_not(lines: list[str], faults: list[Fault], complaint: 
 def test_one_fault_must_not_cost_many() -> None:
     two = [line.replace(" a", " b") for line in (*SENT, *FIRST, *SECOND)]
     assert verdict_on([*SENT, *FIRST, *SECOND, *two], KILLED).complaints == ["2 duplicates for 1 faults"]
+    slow = [*SENT, *FIRST, *SECOND, *two, "v-2 2.08 slow - 2.01"]
+    assert verdict_on(slow, LATER).complaints == []
     # But who is killed while it cannot tell anybody loses what it did meanwhile.
     away = [CUT, Fault("hard", 3.0, 3.1, "v")]
     three = [line.replace(" a", " c") for line in (*SENT, *FIRST, *SECOND)]

@@ -97,7 +97,7 @@ class Verdict:
     @property
     def bounded(self) -> int:
         """Those of which a fault may cost one, in the mean."""
-        return sum(cause not in ("", KILLED_AWAY) for cause in self.duplicated.values())
+        return sum(cause not in ("", KILLED_AWAY, STARVED) for cause in self.duplicated.values())
 
     @property
     def blows(self) -> int:
