@@ -23,7 +23,7 @@ WORKERS = 3
 #: A worker is hit every so often, and the store (seconds).
 _KILL_EVERY, _HURT_EVERY = 6.0, 25.0
 #: So many may wait before the producer holds.
-_MOST_WAITING = 2_000
+_MOST_WAITING = 500
 #: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
 _QUIET = 5 * LEASE
 _LOOK, _PROBE = 0.1, 0.02
