@@ -55,16 +55,20 @@ def test_it_is_cut_and_mended() -> None:
 
 
 def test_it_stalls_and_new_connections_work() -> None:
-    with server() as listener, proxied(listener.getsockname()[1]) as proxy:
-        with connected(proxy) as near, listener.accept()[0] as far:
-            talk(near, far)
-            proxy.stall()
-            near.sendall(b"ask")
-            far.settimeout(SILENCE)
-            with pytest.raises(TimeoutError):
-                far.recv(10)
-            with connected(proxy) as other, listener.accept()[0] as end:
-                talk(other, end)
+    with (
+        server() as listener,
+        proxied(listener.getsockname()[1]) as proxy,
+        connected(proxy) as near,
+        listener.accept()[0] as far,
+    ):
+        talk(near, far)
+        proxy.stall()
+        near.sendall(b"ask")
+        far.settimeout(SILENCE)
+        with pytest.raises(TimeoutError):
+            far.recv(10)
+        with connected(proxy) as other, listener.accept()[0] as end:
+            talk(other, end)
 
 
 def test_a_server_may_go_and_come_back_behind_it() -> None:
@@ -74,8 +78,11 @@ def test_a_server_may_go_and_come_back_behind_it() -> None:
             listener.close()
             with connected(proxy) as near:
                 assert is_reset(near)
-            with socket.create_server((HOST, port)) as again:
-                with connected(proxy) as near, again.accept()[0] as far:
-                    talk(near, far)
-                    far.shutdown(socket.SHUT_WR)
-                    assert near.recv(10) == b"", "the end of one side is told to the other"
+            with (
+                socket.create_server((HOST, port)) as again,
+                connected(proxy) as near,
+                again.accept()[0] as far,
+            ):
+                talk(near, far)
+                far.shutdown(socket.SHUT_WR)
+                assert near.recv(10) == b"", "the end of one side is told to the other"
