@@ -97,6 +97,11 @@ def test_one_fault_must_not_cost_many() -> None:
     away = [CUT, Fault("hard", 3.0, 3.1, "v")]
     three = [line.replace(" a", " c") for line in (*SENT, *FIRST, *SECOND)]
     assert verdict_on([*SENT, *FIRST, *SECOND, *two, *three], *away).complaints == []
+    assert (
+        verdict_on([*SENT, *FIRST, *SECOND, *two, *three], CUT, away[1]._replace(began=8.9)).complaints == []
+    )
+    late = verdict_on([*SENT, *FIRST, *SECOND, *two, *three], CUT, away[1]._replace(began=9.1))
+    assert late.complaints == ["3 duplicates for 2 faults"]
 
 
 def test_an_effect_is_there_once() -> None:

@@ -21,6 +21,9 @@ WINDOW = 0.025
 POLITE = frozenset({"warm"})
 #: Killed before it could tell a store that was away: it costs what was done meanwhile, however much that is.
 KILLED_AWAY = "killed, store away"
+#: A worker may notice so late that a store is back, or that its connection is dead (seconds): it waits 5 s
+#: for an answer, and up to 5 s before it asks again.
+RETURN = 5.0
 #: The machine gave its worker no time to tell anybody. On one that is not busy there must be none.
 STARVED = "starved"
 
@@ -202,7 +205,7 @@ class Known(NamedTuple):
         return STARVED if ended and self._starved(run.worker, until) else None
 
     def _killed_during(self, away: Fault, worker: str) -> bool:
-        return any(away.began <= fault.began <= away.over for fault in self._of(worker))
+        return any(away.began <= fault.began <= away.over + RETURN for fault in self._of(worker))
 
     def _starved(self, worker: str, ended: float) -> bool:
         """Whether it had no more than the usual time, of that which the machine gave it and the store."""
