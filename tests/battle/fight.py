@@ -16,7 +16,7 @@ from tests.battle import stores
 from tests.battle.crew import BLOWS, Member, producer_command, wait_until, worker_command
 from tests.battle.stores import Store
 from tests.battle.verdict import WINDOW, Fault, Verdict, judge
-from tests.battle.work import LEASE, SLOW, make_book, read_book
+from tests.battle.work import LEASE, SLOW
 from tests.chaos.ledger import Ledger, Line, parse
 
 WORKERS = 3
@@ -166,7 +166,9 @@ class Fight:
     def fighting(self) -> Iterator[Member]:
         """Everybody begins; whatever happens, nobody is left at the end."""
         if self._book:
-            make_book(self._book)
+            from tests.battle import book  # not where there is no SQLAlchemy
+
+            book.make(self._book)
         everybody: list[Member] = []
         over = threading.Event()
         probing = threading.Thread(target=self._probe, args=(over,), name="probe")
@@ -257,5 +259,9 @@ class Fight:
         self.ledgers.update()
 
     def judge(self) -> Verdict:
-        effects = read_book(self._book) if self._book else None
+        effects = None
+        if self._book:
+            from tests.battle import book
+
+            effects = book.read(self._book)
         return judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)

@@ -17,23 +17,15 @@ import os
 import random
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import Column, Engine, MetaData, Table, Text, create_engine, event, insert, text
-from sqlalchemy.pool import NullPool
-
-from postroom import sqlguard
 from tests.chaos.ledger import Ledger
 
 QUEUES = ("north", "south", "west")
 #: Silent for so long, a worker is taken for dead (seconds); it has to outlast a pause of a busy machine.
 LEASE = 8.0
-
-#: Nothing in this table keeps a second row away: that is the guard's work.
-effects = Table("effects", MetaData(), Column("label", Text, nullable=False))
 
 #: A worker looks so often whether it gets any time, and what is too long (seconds).
 _BEAT, SLOW = 0.01, 0.02
@@ -64,7 +56,6 @@ class Bench:
     name: str
     book: str = ""
     _ledgers: dict[int, Ledger] = field(default_factory=dict)
-    _engines: dict[int, Engine] = field(default_factory=dict)
 
     @classmethod
     def here(cls) -> Bench:
@@ -99,42 +90,15 @@ class Bench:
         try:
             time.sleep(seconds / 2)
             if self.book:
-                self._take_effect(label)
+                _take_effect(self.book, label)
             time.sleep(seconds / 2)  # who is killed here has had its effect, and will be asked for it again
         except Exception:
             self.note("failed", label)
             raise
         self.note("end", label)
 
-    def _take_effect(self, label: str) -> None:
-        pid = os.getpid()
-        if pid not in self._engines:
-            self._engines[pid] = open_book(self.book)
-        with self._engines[pid].begin() as connection:
-            entry = sqlguard.enter(connection, "work", label)
-            if not entry.done:
-                connection.execute(insert(effects).values(label=label))
-                entry.finish(None)
 
+def _take_effect(book: str, label: str) -> None:
+    from tests.battle.book import take_effect  # not where there is no SQLAlchemy
 
-def open_book(url: str) -> Engine:
-    # Not a pool: a forked child must not use its parent's connections, and a file opens fast.
-    engine = create_engine(url, connect_args={"timeout": 30}, poolclass=NullPool)
-    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
-    return engine
-
-
-def make_book(url: str) -> None:
-    """Whoever is killed is a process, not the machine: nothing is synced."""
-    engine = open_book(url)
-    with engine.begin() as connection:
-        connection.execute(text("PRAGMA journal_mode = WAL"))
-        sqlguard.processing_log.metadata.create_all(connection)
-        effects.metadata.create_all(connection)
-
-
-def read_book(url: str) -> Counter[str]:
-    """How often each label has had its effect."""
-    with open_book(url).connect() as connection:
-        rows = connection.execute(text("SELECT label, count(*) FROM effects GROUP BY label"))
-        return Counter(dict(rows.tuples().all()))
+    take_effect(book, label)
