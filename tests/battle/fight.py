@@ -26,7 +26,7 @@ _KILL_EVERY, _HURT_EVERY = 6.0, 25.0
 _MOST_WAITING = 500
 #: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
 _QUIET = 5 * LEASE
-_LOOK, _PROBE = 0.1, 0.02
+_LOOK, _PROBE = 0.1, 0.005
 
 
 class Leg(NamedTuple):

@@ -28,7 +28,7 @@ QUEUES = ("north", "south", "west")
 LEASE = 8.0
 
 #: A worker looks so often whether it gets any time, and what is too long (seconds).
-_BEAT, SLOW = 0.01, 0.02
+_BEAT, SLOW = 0.005, 0.01
 
 
 class Job(NamedTuple):
