@@ -2,7 +2,7 @@
 # Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format bench battle screenshots package reference sbom clean
+.PHONY: help setup run test lint types format bench battle soak oldest screenshots package reference sbom clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
@@ -33,13 +33,18 @@ bench:   ## the measurements
 	@bash tools/setup bench
 	@.venv/bin/python -m bench $(ARGS)
 
-battle: setup   ## workers killed for half an hour, 200 of them while they pay; everything with the oldest Celery
+battle: setup   ## everything killed, cut off, frozen and full for an hour, on every store; goes on where it was
+	@.venv/bin/python -m tests.battle $(ARGS)
+	@.venv/bin/python -m examples.payments --kills 200
+
+soak: setup   ## steady load for half an hour: does anything grow?
+	@.venv/bin/python -m tests.battle.soak $(ARGS)
+
+oldest:   ## everything with the oldest Celery that we support, figures of a worker, a flood of events
 	@bash tools/setup celery56
 	@.venv/bin/python -m tests.celery.figures
 	@.venv/bin/python -m tests.events.flood
-	@.venv/bin/python -m examples.payments --kills 200
-	@.venv/bin/python -m tests.celery.battle $(ARGS)
-	@.venv-celery56/bin/python -m tests.celery.battle --tasks 2000 --kills 5 --only redis
+	@.venv-celery56/bin/python -m tests.battle --only redis-prefork,redis-threads --minutes 2 --state build/battle-oldest
 	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py \
 		tests/events/test_delivery.py tests/events/test_outages.py tests/events/test_choices.py tests/events/test_interfaces.py
 

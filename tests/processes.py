@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -27,3 +28,16 @@ def has_stopped(pid: int) -> bool:
     """Every thread of it: a signal takes a moment, and longer on a busy machine."""
     threads = map(state, Path(f"/proc/{pid}/task").iterdir())
     return all(letter in {"T", ""} for letter in threads)
+
+
+def resident(group: int) -> int:
+    """What the processes of a group have in memory together (bytes)."""
+    pages = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if int(fields[2]) == group:
+            pages += int(fields[21])
+    return pages * os.sysconf("SC_PAGE_SIZE")

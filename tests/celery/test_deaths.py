@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,49 +11,27 @@ import pytest
 
 from postroom.model import Entry, State
 from postroom.room import Room
-from tests.celery.battle import Battle, Line, judge
+from tests.battle.fight import Fight, Leg
+from tests.battle.stores import opened
 from tests.celery.workers import LEASE, Opener, pool
 
 pytestmark = pytest.mark.timeout(600)
 
 
-# ---- the ledger -----------------------------------------------------------------------------------
+# ---- the battle -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("broker", "name"), [("redis", "prefork"), ("sqlite", "threads")], indirect=["broker"]
-)
-def test_a_short_battle(open_shop: Opener, name: str) -> None:
+@pytest.mark.parametrize("leg", [Leg("redis", "prefork"), Leg("sqlite", "threads")], ids=lambda leg: leg.name)
+def test_a_short_battle(leg: Leg, tmp_path: Path) -> None:
     """The long one, with its figures, is `make battle`."""
-    # A worker that the machine stops for some seconds must not lose its lease.
-    shop = open_shop(broker_transport_options={"visibility_timeout": 15}, task_ignore_result=True)
-    verdict = Battle(shop, name, tasks=400, kills=3, seed=7, rate=60, workers=2).run(patience=300)
-    assert (verdict.submitted, verdict.kills) == (400, 3)
-    assert verdict.lost == []
-    assert verdict.unexplained == []
-    # 25 ms on a machine that has time for us: `make battle` insists on them.
-    assert all(span < 5 for span in verdict.twice), verdict.twice
-
-
-@pytest.mark.parametrize(
-    ("lines", "lost", "unexplained", "twice"),
-    [
-        ([("begin", 1.0, 1), ("end", 2.0, 1)], 0, 0, []),
-        ([], 1, 0, []),
-        ([("begin", 1.0, 1)], 1, 0, []),
-        ([("begin", 1.0, 9), ("begin", 6.0, 1), ("end", 7.0, 1)], 0, 0, []),
-        ([("begin", 1.0, 9), ("end", 1.99, 9), ("begin", 6.0, 1), ("end", 7.0, 1)], 0, 0, [0.01]),
-        ([("begin", 1.0, 1), ("end", 2.0, 1), ("begin", 6.0, 2), ("end", 7.0, 2)], 0, 2, []),
-    ],
-)
-def test_the_judge(
-    lines: list[tuple[str, float, int]], lost: int, unexplained: int, twice: list[float]
-) -> None:
-    """Worker 9 was killed at 2.0."""
-    told = [Line(what, "a", at, group, 0.0) for what, at, group in lines]
-    verdict = judge(told, {"a": 0.5}, {9: 2.0})
-    assert (len(verdict.lost), len(verdict.unexplained)) == (lost, unexplained)
-    assert verdict.twice == pytest.approx(twice)
+    with opened(leg.store, tmp_path) as store:
+        calm = dataclasses.replace(store, hurts={})  # what a store suffers has tests of its own
+        # 25 ms on a machine that has time for us: `make battle` insists on them.
+        fight = Fight(leg, calm, tmp_path, seed=7, seconds=7, workers=2, window=5.0, quiet=True)
+        verdict = fight.run()
+    assert verdict.complaints == []
+    assert verdict.submitted > 100
+    assert sum(verdict.faults.values()) == 3
 
 
 # ---- what it costs --------------------------------------------------------------------------------

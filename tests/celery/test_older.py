@@ -41,6 +41,6 @@ def test_it_is_the_older_one() -> None:
     ],
 )
 def test_the_tests_pass_with_it(file: str, chosen: str) -> None:
-    """All of them are run by `make battle`."""
+    """All of them are run by `make oldest`."""
     told = older("-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/celery/{file}", "-k", chosen)
     assert " passed" in told

@@ -68,5 +68,9 @@ def read(path: Path) -> Iterator[Line]:
     """All lines but one that was broken off: a kill may come in the middle of a long write."""
     for text in path.read_text().splitlines(keepends=True):
         if text.endswith("\n"):
-            at, word, *rest = text.split()
-            yield Line(path.stem, float(at), word, rest[0] if rest else "", tuple(rest[1:]))
+            yield parse(path.stem, text)
+
+
+def parse(by: str, text: str) -> Line:
+    at, word, *rest = text.split()
+    return Line(by, float(at), word, rest[0] if rest else "", tuple(rest[1:]))

@@ -1,4 +1,4 @@
-"""A service that fails at thousands of events, and what that does to the others: `make battle` runs it.
+"""A service that fails at thousands of events, and what that does to the others: `make oldest` runs it.
 
     python -m tests.events.flood --events 10000
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.events.rabbit import Rabbit, running
 from tests.events.stage import Stage
+from tests.processes import resident
 
 #: A healthy event every so often, while the flood is on (s).
 _PAUSE = 0.25
@@ -87,16 +88,8 @@ def _until_tried(stage: Stage, attempts: int) -> int:
 
 
 def memory(group: int) -> int:
-    """What the processes of a group have in memory together (MB)."""
-    pages = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-        if int(fields[2]) == group:
-            pages += int(fields[21])
-    return pages * 4096 // 1_000_000
+    """In MB."""
+    return resident(group) // 1_000_000
 
 
 def main() -> int:

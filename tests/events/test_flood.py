@@ -1,4 +1,4 @@
-"""A flood of failing events, of a size for `make test`; `make battle` has the one of 10,000."""
+"""A flood of failing events, of a size for `make test`; `make oldest` has the one of 10,000."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that fails silently: what goes through it may stop, and nobody is told."""
+"""A network that fails: what goes through it may stop without a word, or be cut."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ HOST = "127.0.0.1"
 
 
 class Proxy:
-    """Passes on what comes to its port, in both directions, until it is told to `stall`.
+    """Passes on what comes to its port, in both directions, until it is told to `stall` or to be `cut`.
 
-    Connections that are there then stay open and carry nothing any more, as behind a firewall that has
-    forgotten them: half-open. New ones work.
+    Stalled: connections that are there then stay open and carry nothing any more, as behind a firewall that
+    has forgotten them: half-open. New ones work. Cut: all are reset, and new ones too, until `mend`.
     """
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._pairs: dict[socket.socket, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="proxy")
         self._stopped = False
-
-    @property
-    def count(self) -> int:
-        """How many connections there were."""
-        return len(self._pairs)
+        self._is_cut = False
+        #: How many connections there were.
+        self.count = 0
 
     def stall(self) -> None:
         """Let all present connections carry nothing any more."""
@@ -39,6 +37,17 @@ class Proxy:
             for key in list(self._selector.get_map().values()):
                 if key.data is not None:
                     self._selector.unregister(key.fileobj)
+
+    def cut(self) -> None:
+        """Reset all connections, also those that are stalled, and every new one."""
+        with self._lock:
+            self._is_cut = True
+            for near in list(self._pairs):
+                self._drop(near)
+
+    def mend(self) -> None:
+        with self._lock:
+            self._is_cut = False
 
     def _run(self) -> None:
         while not self._stopped:
@@ -49,13 +58,20 @@ class Proxy:
     def _pass(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
             self._accept()
-        elif key.fd in self._selector.get_map():  # not stalled meanwhile
+        elif key.fd in self._selector.get_map():  # not stalled or cut meanwhile
             self._forward(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
 
     def _accept(self) -> None:
         near, _ = self._listener.accept()
-        far = socket.create_connection((HOST, self._target))
-        self._pairs.append((near, far))
+        try:
+            if self._is_cut:
+                raise ConnectionRefusedError
+            far = socket.create_connection((HOST, self._target))
+        except OSError:  # nobody is there
+            near.close()
+            return
+        self.count += 1
+        self._pairs[near], self._pairs[far] = far, near
         self._selector.register(near, selectors.EVENT_READ, far)
         self._selector.register(far, selectors.EVENT_READ, near)
 
@@ -68,6 +84,19 @@ class Proxy:
             self._selector.unregister(source)
             with contextlib.suppress(OSError):
                 target.shutdown(socket.SHUT_WR)
+            if target not in self._selector.get_map():  # the other side has ended before
+                self._drop(source)
+
+    def _drop(self, one: socket.socket) -> None:
+        """Close a connection and the one behind it."""
+        other = self._pairs.pop(one, None)
+        if other is None:
+            return
+        del self._pairs[other]
+        for each in (one, other):
+            if each in self._selector.get_map():
+                self._selector.unregister(each)
+            each.close()
 
     def start(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, None)
@@ -78,9 +107,8 @@ class Proxy:
         self._thread.join()
         self._selector.close()
         self._listener.close()
-        for pair in self._pairs:
-            for each in pair:
-                each.close()
+        for each in self._pairs:
+            each.close()
 
 
 @contextlib.contextmanager

@@ -38,13 +38,13 @@ MINIMAL_ACL = (
 #: And in a cluster.
 CLUSTER_ACL = f"{MINIMAL_ACL} +cluster|slots +asking"
 #: The kernel kills the server when we end, however we end.
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 #: Far more than anything takes, on a machine that is busy with something else (seconds).
 PATIENCE = 60.0
 #: For clients whose test is not about timeouts: however busy the machine is, a server is not away.
 PATIENT = {"socket_timeout": "60s", "socket_connect_timeout": "60s"}
 #: For so long a healthy server is silent on no machine (ms).
-_NEVER = 600_000
+NEVER = 600_000
 #: Where Debian puts daemons is not in everybody's PATH.
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -113,7 +113,7 @@ class Server:
             config.write_text("".join(_lines(self._all_options())), encoding="utf-8")
         assert self._program, "redis-server is missing: run tools/setup"
         role = ["--sentinel"] if self.is_sentinel else []
-        arguments = [*_DIES_WITH_US, self._program, "redis.conf", *role]
+        arguments = [*DIES_WITH_US, self._program, "redis.conf", *role]
         with (self.folder / "server.log").open("ab") as log:  # where it says what it dislikes in its settings
             self._process = subprocess.Popen(
                 arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -342,7 +342,7 @@ def replicated(replicas: int = 1) -> Iterator[list[Server]]:
         follow = {"replicaof": f"{HOST} {primary.port}"}
         made = [primary, *(Server(folder / f"data{n + 1}", follow) for n in range(replicas))]
         with _running(made):
-            until(lambda: _links_up(primary) == replicas, "the replicas do not follow")
+            until(lambda: links_up(primary) == replicas, "the replicas do not follow")
             yield made
 
 
@@ -384,7 +384,7 @@ def sentinel(
         follow = {**(options or {}), "replicaof": f"{HOST} {primary.port}", "replica-priority": "100"}
         servers = [primary, *(Server(folder / f"data{n}", follow, certificate=made) for n in (1, 2))]
         with _running(servers):
-            until(lambda: _links_up(primary) == 2, "the replicas do not follow")
+            until(lambda: links_up(primary) == 2, "the replicas do not follow")
             watchers = _watchers(folder, servers, fails_over)
             with _running(watchers):
                 for watcher in watchers:
@@ -405,7 +405,7 @@ def _watchers(folder: Path, servers: list[Server], quick: bool) -> list[Server]:
             # The first is quick to judge and the others are slow: who stands alone for election is elected.
             # If all stand at once, each votes for itself, and the next try comes six seconds later.
             f"monitor {SERVICE} {HOST} {servers[0].port} {2 if n else 1}",
-            f"down-after-milliseconds {SERVICE} {(15_000 if n else 5_000) if quick else _NEVER}",
+            f"down-after-milliseconds {SERVICE} {(15_000 if n else 5_000) if quick else NEVER}",
             # A failover that takes longer is given up, and one that nobody asked for tried again.
             f"failover-timeout {SERVICE} {3_000 if quick else 60_000}",
             *(f"known-replica {SERVICE} {HOST} {server.port}" for server in servers[1:]),
@@ -436,7 +436,7 @@ def _sees_all(watcher: Server) -> bool:
     return (seen[b"num-slaves"], seen[b"num-other-sentinels"], seen[b"flags"]) == (b"2", b"2", b"master")
 
 
-def _links_up(primary: Server) -> int:
+def links_up(primary: Server) -> int:
     return len([replica for replica in primary.ask("ROLE")[2] if int(replica[2]) > 0])
 
 
@@ -489,9 +489,9 @@ def cluster(
         with _running(servers):
             _join(made)
             until(lambda: all(map(_is_whole, made.servers)), "the cluster does not come up")
-            until(lambda: [*map(_links_up, made.primaries)] == [1, 1, 1], "the replicas do not follow")
+            until(lambda: [*map(links_up, made.primaries)] == [1, 1, 1], "the replicas do not follow")
             for server in servers if not fails_over else ():
-                server.ask("CONFIG", "SET", "cluster-node-timeout", _NEVER)
+                server.ask("CONFIG", "SET", "cluster-node-timeout", NEVER)
             yield made
 
 

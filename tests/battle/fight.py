@@ -1,0 +1,267 @@
+"""One leg of the battle: a store, a crew on it, steady load, and blows by dice; then the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.battle import stores
+from tests.battle.crew import BLOWS, Member, producer_command, wait_until, worker_command
+from tests.battle.stores import Store
+from tests.battle.verdict import WINDOW, Fault, Verdict, judge
+from tests.battle.work import LEASE, SLOW
+from tests.chaos.ledger import Ledger, Line, parse
+
+WORKERS = 3
+#: A worker is hit every so often, and the store (seconds).
+_KILL_EVERY, _HURT_EVERY = 6.0, 25.0
+#: So many may wait before the producer holds.
+_MOST_WAITING = 500
+#: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
+_QUIET = 5 * LEASE
+_LOOK, _PROBE = 0.1, 0.005
+
+
+class Leg(NamedTuple):
+    """A store, and who works on it; `guarded`: with an effect in a database, kept single by the SQL guard."""
+
+    store: str
+    crew: str
+    guarded: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.store}-{self.crew}" + ("-guard" if self.guarded else "")
+
+    @property
+    def pace(self) -> tuple[float, float]:
+        """Jobs a second, and how long most of them take at most (seconds): a half of what two cores bear."""
+        if self.crew == "native":
+            return (100 if self.guarded else 300), 0.03
+        return 60, 0.1
+
+
+LEGS = (
+    *(Leg(store, crew) for store in ("redis", "sentinel", "cluster", "sqlite")
+      for crew in ("native", "prefork", "threads")),
+    Leg("redis", "native", guarded=True),
+    Leg("redis", "prefork", guarded=True),
+    Leg("stock", "prefork"),
+    Leg("stock", "threads"),
+)  # fmt: skip
+
+
+class Strike(NamedTuple):
+    """At so many seconds: a way to end a worker, or to hurt the store."""
+
+    at: float
+    kind: str
+
+
+def plan(chance: random.Random, seconds: float, hurts: list[str]) -> list[Strike]:
+    """The dice are thrown before anything happens, so that a seed means the same blows."""
+    kills = max(3, round(seconds / _KILL_EVERY))
+    dice = [*BLOWS, "hard", "hard"]  # the hard ones are what tells most
+    strikes = [Strike(chance.uniform(0.05, 0.95) * seconds, chance.choice(dice)) for _ in range(kills)]
+    if hurts:
+        count = max(1, round(seconds / _HURT_EVERY))
+        mixed = chance.sample(hurts, len(hurts))
+        order = [mixed[n % len(mixed)] for n in range(count)]
+        # Each in a part of its own: they do not come one upon the other.
+        strikes += [
+            Strike((n + chance.uniform(0.2, 0.8)) / count * seconds, kind) for n, kind in enumerate(order)
+        ]
+    return sorted(strikes)
+
+
+class Ledgers:
+    """All lines of a folder so far; reads only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self.lines: list[Line] = []
+        #: How many of them tell what was done.
+        self.news = 0
+        self.accepted: set[str] = set()
+        self.ended: set[str] = set()
+
+    def update(self) -> None:
+        for path in sorted(self._folder.glob("*.ledger")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in whole.decode().splitlines():
+                self._note(parse(path.stem, line))
+
+    def _note(self, line: Line) -> None:
+        self.lines.append(line)
+        self.news += line.word != "slow"
+        if line.word == "accepted":
+            self.accepted.add(line.id)
+        elif line.word == "end":
+            self.ended.add(line.id)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.accepted - self.ended)
+
+
+@dataclass
+class Fight:
+    """`rate`: times as many jobs as the leg's own pace."""
+
+    leg: Leg
+    store: Store
+    folder: Path
+    seed: int
+    seconds: float
+    rate: float = 1.0
+    workers: int = WORKERS
+    window: float = WINDOW
+    quiet: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    crew: list[Member] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"{self.seed} {self.leg.name}")
+        self.ledgers = Ledgers(self.folder)
+        self._hold = self.folder / "hold"
+        self._url = self.store.url if self.leg.crew == "native" else self.store.broker
+        self._book = f"sqlite:///{self.folder}/book.db" if self.leg.guarded else ""
+        self._enlisted = 0
+        self._shown = 0.0
+
+    def run(self) -> Verdict:
+        strikes = plan(self.chance, self.seconds, sorted(self.store.hurts))
+        with self.fighting() as producer:
+            began, total = time.monotonic(), len(strikes)
+            while strikes or time.monotonic() < began + self.seconds:
+                if strikes and time.monotonic() >= began + strikes[0].at and self._strike(strikes[0].kind):
+                    strikes.pop(0)
+                self.look(f"{total - len(strikes)} of {total} blows")
+            self.drain(producer)
+        return self.judge()
+
+    def _probe(self, over: threading.Event) -> None:
+        """Note when the store is slow by itself: whoever waits for it then is not to blame."""
+        ledger = Ledger(self.folder / "store-probe.ledger")
+        while not over.wait(_PROBE):
+            began = time.monotonic()
+            with contextlib.suppress(Exception):  # it may well be away
+                self.store.probe()
+            if time.monotonic() - began > SLOW:
+                ledger.note("slow", "-", began)
+
+    @contextlib.contextmanager
+    def fighting(self) -> Iterator[Member]:
+        """Everybody begins; whatever happens, nobody is left at the end."""
+        if self._book:
+            from tests.battle import book  # not where there is no SQLAlchemy
+
+            book.make(self._book)
+        everybody: list[Member] = []
+        over = threading.Event()
+        probing = threading.Thread(target=self._probe, args=(over,), name="probe")
+        probing.start()
+        try:
+            for _ in range(self.workers):
+                self._enlist()
+            for member in self.crew:
+                member.await_ready()
+            rate, longest = self.leg.pace
+            command = producer_command(self.leg.crew, self._url, self.seed, rate * self.rate, longest)
+            producer = Member("producer", command, self.folder, self._environ)
+            everybody.append(producer)
+            yield producer
+        finally:
+            for member in (*everybody, *self.crew):
+                member.end()
+            over.set()
+            probing.join()
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book}
+
+    def _enlist(self) -> None:
+        name = f"w{self._enlisted}"
+        self._enlisted += 1
+        self.crew.append(
+            Member(name, worker_command(self.leg.crew, self._url, name), self.folder, self._environ)
+        )
+
+    # --- violence ---------------------------------------------------------------------------
+
+    def _strike(self, kind: str) -> bool:
+        return self._end_one(kind) if kind in BLOWS else self._hurt(kind)
+
+    def _end_one(self, kind: str) -> bool:
+        """End one of those who work; False while there is none to spare."""
+        ready = [member for member in self.crew if member.is_ready]
+        if len(ready) < 2:
+            return False
+        victim = self.chance.choice(ready)
+        self.crew.remove(victim)
+        self._enlist()
+        self.faults.append(BLOWS[kind](victim))
+        return True
+
+    def _hurt(self, kind: str) -> bool:
+        """And every second time somebody is killed meanwhile."""
+        began = time.monotonic()
+        with self.store.hurts[kind](self.chance):
+            stores.let_pass(self.chance, kind)
+            if self.chance.random() < 0.5:
+                self._end_one("hard")
+        self.faults.append(Fault(kind, began, time.monotonic()))
+        return True
+
+    # --- peace ------------------------------------------------------------------------------
+
+    def look(self, progress: str) -> None:
+        """What is new; the producer holds while too much waits."""
+        time.sleep(_LOOK)
+        self.ledgers.update()
+        if self.ledgers.waiting > _MOST_WAITING:
+            self._hold.touch()
+        else:
+            self._hold.unlink(missing_ok=True)
+        if not self.quiet and time.monotonic() > self._shown + 10:
+            self._shown = time.monotonic()
+            done, waiting = len(self.ledgers.ended), self.ledgers.waiting
+            print(f"  {self.leg.name}: {done} done, {waiting} wait, {progress}", file=sys.stderr, flush=True)
+
+    def drain(self, producer: Member) -> None:
+        """No more of it: until everything that was accepted has ended, or nothing has happened for long."""
+        producer.warm()
+        self.ledgers.update()
+        seen, last = 0, time.monotonic()
+        while self.ledgers.waiting and time.monotonic() < last + _QUIET:
+            self.look("draining")
+            if self.ledgers.news > seen:
+                seen, last = self.ledgers.news, time.monotonic()
+        # What was done twice is done the second time when the lease of the first is over.
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.store.left(), "something is left", patience=3 * LEASE)
+        for member in self.crew:
+            member.await_ready()
+            member.warm()
+        self.ledgers.update()
+
+    def judge(self) -> Verdict:
+        effects = None
+        if self._book:
+            from tests.battle import book
+
+            effects = book.read(self._book)
+        return judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)

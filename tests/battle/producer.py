@@ -1,0 +1,124 @@
+"""A producer in a process of its own: `python -m tests.battle.producer DOOR URL SEED RATE LONGEST`.
+
+Sends at a steady rate until SIGTERM; holds while there is a file `hold`, which bounds what waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import postroom
+from postroom.errors import PostroomError
+from postroom.ids import new_id
+from tests.battle.work import Bench, Job, job
+
+#: So often something is sent (seconds); and what failed is sent again.
+_TICK = 0.05
+_AGAIN = 0.1
+
+
+class Sender(Protocol):
+    """Puts these jobs; calls `unsure` with the labels of what it has to send again."""
+
+    def __call__(self, jobs: Sequence[Job], unsure: Callable[[Sequence[Job]], None]) -> None: ...
+
+
+def native(url: str) -> Sender:
+    """By the Python door, in one call a queue. What is repeated has the same ids, and they are remembered."""
+    room = postroom.open(url)
+
+    def send(jobs: Sequence[Job], unsure: Callable[[Sequence[Job]], None]) -> None:
+        for name, grouped in itertools.groupby(
+            sorted(jobs, key=lambda job: job.queue), lambda job: job.queue
+        ):
+            part, queue = list(grouped), room.queue(name)
+            ids = [new_id() for _ in part]
+            while True:
+                try:
+                    messages = [
+                        queue.message([job.label, job.seconds], id=id, delay=job.later, priority=job.priority)
+                        for job, id in zip(part, ids, strict=True)
+                    ]
+                    queue.put_many(messages)
+                    break
+                except PostroomError:
+                    unsure(part)
+
+    return send
+
+
+def celery(broker: str) -> Sender:
+    """As users do it: kombu repeats a publish for ever; what fails nevertheless is sent again."""
+    from tests.battle.app import work
+
+    policy = {"max_retries": None, "interval_start": 0.1, "interval_step": 0.1, "interval_max": 0.5}
+
+    def send(jobs: Sequence[Job], unsure: Callable[[Sequence[Job]], None]) -> None:
+        for each in jobs:
+            options = {"countdown": each.later} if each.later else {}
+            while True:
+                try:
+                    work.apply_async(
+                        (each.label, each.seconds), queue=each.queue, priority=each.priority,
+                        retry=True, retry_policy=policy, **options,
+                    )  # fmt: skip
+                    break
+                except Exception:
+                    unsure([each])
+
+    return send
+
+
+class Producer:
+    def __init__(
+        self, send: Sender, bench: Bench, chance: random.Random, rate: float, longest: float
+    ) -> None:
+        self.stopping = threading.Event()
+        self._send, self._bench, self._chance = send, bench, chance
+        self._rate, self._longest = rate, longest
+        self._hold = bench.folder / "hold"
+        self._count = 0
+
+    def run(self) -> None:
+        owed, last = 0.0, time.monotonic()
+        while not self.stopping.wait(_TICK):
+            now = time.monotonic()
+            # What a fault has kept it from sending it does not send all at once afterwards.
+            owed = min(owed + (now - last) * self._rate, self._rate)
+            last = now
+            if not self._hold.exists() and owed >= 1:
+                self._produce(int(owed))
+                owed -= int(owed)
+
+    def _produce(self, count: int) -> None:
+        jobs = [job(f"{self._count + n}", self._chance, self._longest) for n in range(count)]
+        self._count += count
+        now = time.monotonic()
+        for each in jobs:
+            self._bench.note("intend", each.label, now + each.later)
+        self._send(jobs, self._unsure)
+        for each in jobs:
+            self._bench.note("accepted", each.label)
+
+    def _unsure(self, jobs: Sequence[Job]) -> None:
+        for each in jobs:
+            self._bench.note("unsure", each.label)
+        time.sleep(_AGAIN)
+
+
+def main(door: str, url: str, seed: str, rate: str, longest: str) -> None:
+    send = native(url) if door == "native" else celery(url)
+    producer = Producer(send, Bench.here(), random.Random(int(seed)), float(rate), float(longest))
+    signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
+    producer.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
