@@ -16,6 +16,7 @@ from bench.race import page
 from bench.race.field import FIELD, OURS
 from bench.race.ledger import Ledger, LedgerWatch
 from bench.race.track import kill_family
+from bench.scaling import page as scaling
 from tests.processes import has_ended
 
 REPO = Path(__file__).parents[1]
@@ -45,6 +46,20 @@ def test_the_race_measures_us_beside_a_peer_and_leaves_nothing_behind(tmp_path: 
     assert re.search(r"^\| Celery \| [\d,]+ \| [\d.]+ \| [\d,]+ \| [\d.]+ \|$", raced.stdout, re.MULTILINE)
     assert "round 1 of 1: drain" in raced.stderr
     assert list(lanes.iterdir()) == []
+
+
+def test_the_growth_of_costs_is_measured_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    grounds, kept = tmp_path / "grounds", tmp_path / "scaling.json"
+    args = ("--quick", "--only", "messages,queues,consumers", "--rounds", "1")
+    grown = run("bench.scaling", *args, "--dir", str(grounds), "--json", str(kept))
+    assert grown.returncode == 0, grown.stdout + grown.stderr
+    found = json.loads(kept.read_text(encoding="utf-8"))["curves"]
+    assert found.keys() == {"messages", "queues", "consumers"}
+    assert all(curve["engines"].keys() == {"sqlite", "redis"} for curve in found.values())
+    for size in found["messages"]["engines"]["sqlite"].values():
+        assert all(value > 0 for values in size.values() for value in values)
+    assert re.search(r"^\| redis \| 1,000 \|", grown.stdout, re.MULTILINE)
+    assert list(grounds.iterdir()) == []
 
 
 def test_an_unknown_discipline_is_refused_with_those_there_are() -> None:
@@ -93,6 +108,13 @@ def test_the_page_has_the_tables_of_the_published_values() -> None:
     text = (REPO / page.PAGE).read_text(encoding="utf-8")
     published = (REPO / page.VALUES).read_text(encoding="utf-8")
     assert page.written(text, json.loads(published)) == text
+    assert not re.search(r"/(work|home|tmp|root)\b", published)
+
+
+def test_the_page_about_growth_has_the_tables_of_the_published_values() -> None:
+    text = (REPO / scaling.PAGE).read_text(encoding="utf-8")
+    published = (REPO / scaling.VALUES).read_text(encoding="utf-8")
+    assert scaling.written(text, json.loads(published)) == text
     assert not re.search(r"/(work|home|tmp|root)\b", published)
 
 

@@ -17,10 +17,17 @@ from typing import Any
 from bench import report
 from bench.race.__main__ import some_of
 from bench.scaling import page
-from bench.scaling.curves import CURVES
+from bench.scaling.curves import Consumers, Curve, Messages, Queues
+from bench.scaling.shapes import Shapes
 from bench.stage import Stage
 
 ENGINES = {"sqlite": "", "redis": ""}
+CURVES: dict[str, type[Curve]] = {
+    "messages": Messages,
+    "queues": Queues,
+    "consumers": Consumers,
+    "shapes": Shapes,
+}
 _SIZES = {
     "messages": [1_000, 10_000, 100_000, 1_000_000],
     "queues": [1, 10, 100, 1_000],
@@ -33,6 +40,7 @@ curves:
   messages   put, claim+ack and stats while 1 k … 1 M messages wait, and the bytes of each
   queues     1 … 1,000 queues in one room: a drain over all, stats, and how soon a worker for all begins
   consumers  1 … 200 consumers of one queue: a drain, how soon one of them begins, what they take while idle
+  shapes     one Redis, Sentinel, Sentinel with durability="replicated", and a Cluster, on this machine
 
 examples:
   make scaling                                         everything, about a quarter of an hour
@@ -64,12 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _curve(
     name: str, options: argparse.Namespace, folder: Path, kept: ExitStack, end: float
 ) -> dict[str, Any]:
-    sizes = (_QUICK if options.quick else _SIZES)[name]
+    sizes = (_QUICK if options.quick else _SIZES).get(name, [])
     if name == "messages" and options.deep:
         sizes = [*sizes, 10_000_000]
     curves = {
         engine: CURVES[name](Stage(engine, folder, options.quick, _say, kept), sizes)
         for engine in options.engine
+        if name != "shapes" or engine == "redis"
     }
     found: dict[str, Any] = {"load": [], "engines": {engine: {} for engine in curves}}
     for number in range(1, options.rounds + 1):
@@ -81,7 +90,7 @@ def _curve(
             _say(f"round {number} of {options.rounds}: {name}, {engine}")
             for size, figures in curve.round().items():
                 for what, value in figures.items():
-                    at = found["engines"][engine].setdefault(str(size), {})
+                    at = found["engines"][engine].setdefault(size, {})
                     at.setdefault(what, []).append(round(value, 2))
     return found
 

@@ -37,15 +37,22 @@ class Curve(ABC):
     def __init__(self, stage: Stage, sizes: list[int]) -> None:
         self._stage, self.sizes = stage, sizes
 
-    def round(self) -> dict[int, Figures]:
+    @abstractmethod
+    def round(self) -> dict[str, Figures]:
         """Each once, in an order that changes."""
-        return {size: self._measured(size) for size in random.sample(self.sizes, len(self.sizes))}
+
+
+class Sized(Curve):
+    """One whose sizes are measured one after the other."""
+
+    def round(self) -> dict[str, Figures]:
+        return {str(size): self._measured(size) for size in random.sample(self.sizes, len(self.sizes))}
 
     @abstractmethod
     def _measured(self, size: int) -> Figures: ...
 
 
-class Messages(Curve):
+class Messages(Sized):
     """So many wait. A store for each size, filled once and kept that full."""
 
     def __init__(self, stage: Stage, sizes: list[int]) -> None:
@@ -53,19 +60,19 @@ class Messages(Curve):
         self._queues: dict[int, Queue] = {}
         self._bytes: dict[int, float] = {}
 
-    def round(self) -> dict[int, Figures]:
+    def round(self) -> dict[str, Figures]:
         """The sizes take turns many times, and what counts is the median of each."""
         if not self._queues:
             for size in self.sizes:
                 self._fill(size)
-        turns: dict[int, list[Figures]] = {size: [] for size in self.sizes}
+        turns: dict[str, list[Figures]] = {str(size): [] for size in self.sizes}
         for _ in range(self._stage.size(40, 5)):
-            for size, figures in super().round().items():
-                turns[size].append(figures)
-        return {size: _medians(every) for size, every in turns.items()}
+            for name, figures in super().round().items():
+                turns[name].append(figures)
+        return {name: medians(every) for name, every in turns.items()}
 
     def _measured(self, size: int) -> Figures:
-        spent = {what: seconds * 1e6 for what, seconds in _calls(self._queues[size]).items()}
+        spent = {what: seconds * 1e6 for what, seconds in calls(self._queues[size]).items()}
         return spent | {"bytes": self._bytes[size]}
 
     def _fill(self, size: int) -> None:
@@ -81,7 +88,7 @@ class Messages(Curve):
         self._queues[size] = queue
 
 
-def _medians(every: list[Figures]) -> Figures:
+def medians(every: list[Figures]) -> Figures:
     return {what: statistics.median(one[what] for one in every) for what in every[0]}
 
 
@@ -93,7 +100,7 @@ def _size(url: str) -> int:
     return sum(one.stat().st_size for one in file.parent.iterdir() if one.is_file())
 
 
-def _calls(queue: Queue) -> dict[str, float]:
+def calls(queue: Queue) -> dict[str, float]:
     """Seconds for each, a message if it is about many; as many wait afterwards as before."""
     engine, name = queue.room.engine, queue.name
     found: dict[str, float] = {}
@@ -112,7 +119,7 @@ def _calls(queue: Queue) -> dict[str, float]:
     return found | {"stats": time.perf_counter() - began}
 
 
-class Queues(Curve):
+class Queues(Sized):
     """So many queues in one room, and one worker for all of them."""
 
     def _measured(self, size: int) -> Figures:
@@ -165,7 +172,7 @@ def _median(times: int, work: Callable[[], object]) -> float:
     return statistics.median(spent)
 
 
-class Consumers(Curve):
+class Consumers(Sized):
     """So many consumers of one queue, each with a connection of its own, up to 50 in a process."""
 
     def _measured(self, size: int) -> Figures:
@@ -259,6 +266,3 @@ class _Crowd:
             process.wait()
             assert process.stdout
             process.stdout.close()
-
-
-CURVES: dict[str, type[Curve]] = {"messages": Messages, "queues": Queues, "consumers": Consumers}

@@ -18,6 +18,8 @@ REPO = Path(__file__).parents[2]
 VALUES = Path("bench/scaling/published.json")
 PAGE = Path("docs/explanation/scaling.md")
 _MARKS = "<!-- scaling: written by `make scaling` -->", "<!-- scaling: end -->"
+#: Those with an axis.
+PLOTTED = ("messages", "queues", "consumers")
 _COLOURS = {"sqlite": "#8a5a2b", "redis": "#b03a2e"}
 
 #: By curve: what its sizes count, and its figures with their names and how they are written.
@@ -51,6 +53,16 @@ _SHOWN: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "idle": ("idle: % of a core", "{:,.1f}"),
         },
     ),
+    "shapes": (
+        "shape",
+        {
+            "put 1": ("put of 1, µs", "{:,.0f}"),
+            "put 100": ("put of 100, µs a message", "{:,.1f}"),
+            "claim+ack 1": ("claim+ack of 1, µs", "{:,.0f}"),
+            "claim+ack 100": ("claim+ack of 100, µs a message", "{:,.1f}"),
+            "stats": ("stats, µs", "{:,.0f}"),
+        },
+    ),
 }
 
 
@@ -58,16 +70,22 @@ def tables(found: dict[str, Any]) -> str:
     parts = []
     for name, curve in found["curves"].items():
         unit, figures = _SHOWN[name]
-        parts += [f"### {unit[0].upper()}{unit[1:]}", f"![{unit}](../images/scaling-{name}.png)"]
+        parts.append(f"### {unit[0].upper()}{unit[1:]}")
+        if name in PLOTTED:
+            parts.append(f"![{unit}](../images/scaling-{name}.png)")
         lines = [f"| engine | {unit} | {' | '.join(title for title, _ in figures.values())} |"]
         lines.append(f"|---|---:|{'---:|' * len(figures)}")
         for engine, sizes in curve["engines"].items():
-            for size in sorted(sizes, key=int):
+            for size in sorted(sizes, key=lambda size: int(size) if size.isdigit() else 0):
                 cells = (_cell(sizes[size][what], form) for what, (_, form) in figures.items())
-                lines.append(f"| {engine} | {int(size):,} | {' | '.join(cells)} |")
+                lines.append(f"| {engine} | {_counted(size)} | {' | '.join(cells)} |")
         loads = ", ".join(map(str, curve["load"]))
         parts += ["\n".join(lines), f"The load of the machine when each round began: {loads}."]
     return "\n\n".join([*parts, f"Measured on {report.machine_line(found['machine'])}."])
+
+
+def _counted(size: str) -> str:
+    return f"{int(size):,}" if size.isdigit() else size
 
 
 def _cell(values: Sequence[float], form: str) -> str:
@@ -88,7 +106,8 @@ def write(found: dict[str, Any]) -> None:
     path = REPO / PAGE
     path.write_text(written(path.read_text(encoding="utf-8"), found), encoding="utf-8")
     for name, curve in found["curves"].items():
-        _draw(name, curve, REPO / "docs" / "images" / f"scaling-{name}.png")
+        if name in PLOTTED:
+            _draw(name, curve, REPO / "docs" / "images" / f"scaling-{name}.png")
 
 
 def written(text: str, found: dict[str, Any]) -> str:
