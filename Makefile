@@ -2,7 +2,7 @@
 # Extra arguments: make run ARGS="--seconds 10", make test ARGS="-k claim".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format bench battle soak oldest screenshots package reference sbom clean
+.PHONY: help setup run test lint types format bench race scaling battle soak oldest screenshots package reference sbom clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile | expand -t 16
@@ -32,6 +32,14 @@ format: setup   ## repair what ruff can repair
 bench:   ## the measurements
 	@bash tools/setup bench
 	@.venv/bin/python -m bench $(ARGS)
+
+race:   ## Postroom beside the field: Celery, dramatiq, huey, RQ, arq, taskiq, streaq, procrastinate
+	@bash tools/setup race arq
+	@.venv/bin/python -m bench.race $(ARGS)
+
+scaling:   ## what it costs with more messages, queues and consumers
+	@bash tools/setup race
+	@.venv/bin/python -m bench.scaling $(ARGS)
 
 battle: setup   ## everything killed, cut off, frozen and full for an hour, on every store; goes on where it was
 	@.venv/bin/python -m tests.battle $(ARGS)
@@ -63,5 +71,5 @@ sbom:   ## dist/postroom.cdx.json: what an installation with all extras consists
 	@.venv/bin/python tools/sbom.py dist/postroom.cdx.json
 
 clean:   ## remove everything that can be made again
-	rm -rf .venv .venv-celery56 node_modules src/postroom/dashboard/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-celery56 .venv-arq node_modules src/postroom/dashboard/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +

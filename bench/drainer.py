@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 
-from bench.systems import SYSTEMS
+from bench.systems import Body, Nobody, kind_of
 
 #: Whoever takes longer than this has lost something (seconds).
 _PATIENCE = 100
 
 
-class _Count:
+class _Count(Nobody):
     """Called by every job; the last one ends the process."""
 
     def __init__(self, count: int) -> None:
@@ -27,7 +27,7 @@ class _Count:
         self._began = 0.0
         self._lock = threading.Lock()
 
-    def note(self) -> None:
+    def begin(self, body: Body) -> None:
         with self._lock:
             self._done += 1
             if self._done == self._warm:
@@ -40,8 +40,7 @@ class _Count:
 
 def main(system: str, url: str, count: str) -> None:
     faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-    kind, _ = SYSTEMS[system]
-    kind(url, _Count(int(count)).note).work()
+    kind_of(system)(url, _Count(int(count))).work()
 
 
 if __name__ == "__main__":

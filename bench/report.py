@@ -100,6 +100,14 @@ def file_system(folder: Path) -> str:
     return next((kinds[place] for place in (folder, *folder.parents) if place in kinds), "")
 
 
+def between(text: str, begin: str, end: str, new: str) -> str:
+    """The page with this between its two marks, which it must have."""
+    before, first, rest = text.partition(begin)
+    _, second, after = rest.partition(end)
+    assert first and second, f"the page has no {begin} and {end}"
+    return f"{before}{begin}\n\n{new}\n\n{end}{after}"
+
+
 def as_json(results: Sequence[Result], **context: Any) -> dict[str, Any]:
     """Everything of one engine, every value of every round included."""
     figures = [

@@ -17,9 +17,11 @@ from pathlib import Path
 
 from bench.measure import Case, Figure, rate
 from bench.stage import Stage
-from bench.systems import SYSTEMS, System
+from bench.systems import KINDS, Nobody, System, kind_of
 
 _US = "Postroom"
+#: Those who are, with us, at the defaults of their authors; `make race` has the whole field on equal terms.
+NAMES = (_US, "dramatiq", "huey", "taskiq", "streaq")
 #: How often they take turns at putting in a trial.
 _SLICES = 6
 
@@ -39,7 +41,7 @@ Everybody at its defaults with one process: Postroom 1 thread, dramatiq 8, huey 
 def cases(stage: Stage) -> list[Case]:
     if stage.engine != "redis":
         return []
-    names = [name for name, (_, module) in SYSTEMS.items() if importlib.util.find_spec(module)]
+    names = [name for name in NAMES if importlib.util.find_spec(KINDS[name][1])]
     return [_drains(stage, names), _puts(stage, names)]
 
 
@@ -74,13 +76,13 @@ def _compared(rates: dict[str, float]) -> list[float]:
 
 
 def _notes(names: list[str]) -> list[str]:
-    missing = ", ".join(name for name in SYSTEMS if name not in names)
+    missing = ", ".join(name for name in NAMES if name not in names)
     left_out = f"Not measured, because not installed (`make bench` does that): {missing}"
     return [_PROMISES, left_out] if missing else [_PROMISES]
 
 
 def _opened(name: str, url: str, stack: ExitStack) -> System:
-    return stack.enter_context(closing(SYSTEMS[name][0](url, lambda: None)))
+    return stack.enter_context(closing(kind_of(name)(url, Nobody())))
 
 
 def _put_rates(systems: dict[str, System], count: int) -> dict[str, float]:

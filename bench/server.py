@@ -21,12 +21,12 @@ _SETTINGS = ("--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--slowl
 
 
 @contextmanager
-def redis_server(folder: Path, port: int = 0) -> Iterator[int]:
-    """The port on which it listens: a free one, unless it is given."""
+def redis_server(folder: Path, port: int = 0, *settings: str) -> Iterator[int]:
+    """The port on which it listens: a free one, unless it is given. Settings are as on its command line."""
     program = shutil.which("redis-server", path=_PATH)
     assert program, "redis-server is missing: run tools/setup"
     port = port or _free_port()
-    command = [*_DIES_WITH_US, program, "--port", str(port), *_SETTINGS]
+    command = [*_DIES_WITH_US, program, "--port", str(port), *_SETTINGS, *settings]
     with (
         (folder / "server.log").open("wb") as log,
         subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as server,

@@ -21,8 +21,9 @@ from bench.__main__ import GROUPS
 from bench.goals import GOALS
 from bench.measure import Case, Figure, Target, percentile, run, wait_until
 from bench.report import file_system, table
+from bench.rivals import NAMES
 from bench.stage import ENGINES, Stage
-from bench.systems import SYSTEMS
+from bench.systems import KINDS
 from tests.processes import has_ended
 
 REPO = Path(__file__).parents[1]
@@ -90,10 +91,10 @@ def test_others_are_measured_on_the_same_redis_if_they_are_installed(tmp_path: P
     assert run.returncode == 0, run.stdout + run.stderr
     assert "| drain of no-ops: Postroom " in run.stdout
     assert "| put, one by one: Postroom " in run.stdout
-    others = [name for name, (_, module) in SYSTEMS.items() if importlib.util.find_spec(module)][1:]
+    others = [name for name in NAMES if importlib.util.find_spec(KINDS[name][1])][1:]
     assert all(f"| drain of no-ops: {name} " in run.stdout for name in others)
     assert ("÷ the fastest of the others" in run.stdout) == bool(others)
-    assert ("Not measured, because not installed" in run.stdout) == (len(others) < len(SYSTEMS) - 1)
+    assert ("Not measured, because not installed" in run.stdout) == (len(others) < len(NAMES) - 1)
 
 
 @pytest.mark.parametrize("part", ["drain", "publish", "delay", "first"])

@@ -39,7 +39,8 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running(*wanted: str) -> Iterator[Postgres]:
+    """With these settings; without any, as fast as tests like it."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-pg-"))
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -55,7 +56,7 @@ def running() -> Iterator[Postgres]:
             text=True,
         )
         assert made.returncode == 0, made.stderr
-        settings = [part for setting in (*_FAST, "listen_addresses=") for part in ("-c", setting)]
+        settings = [part for setting in (*(wanted or _FAST), "listen_addresses=") for part in ("-c", setting)]
         with (folder / "server.log").open("wb") as log:
             process = subprocess.Popen(
                 [*as_user, programs / "postgres", "-D", data, "-k", folder, *settings],
