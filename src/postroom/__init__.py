@@ -14,7 +14,7 @@ from postroom.delivery import Delivery
 from postroom.errors import Bury, Later, LeaseLost, PostroomError, QueueFull, RateLimited, Retry
 from postroom.policy import Policy
 from postroom.room import open
-from postroom.version import __version__
+from postroom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from postroom.role import Share
@@ -33,7 +33,6 @@ __all__ = [
     "Retry",
     "Share",
     "Worker",
-    "__version__",
     "open",
 ]
 

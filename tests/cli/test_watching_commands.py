@@ -85,6 +85,7 @@ def test_top_tells_rates_who_works_and_who_keeps(shell: Shell) -> None:
         room.consumer = "host:1"
         keeper = Keeper(room)
         keeper.tick()
+        keeper.start()  # and goes on: the command may take long to begin
         held = room.queue("emails").claim(timeout=0)
         assert held
         process = started(shell, "top", "--json", "--every", "200ms")
