@@ -3,7 +3,7 @@
 - `python`: all of a page in order, in one interpreter, in a folder of their own.
 - `sh`: every `postroom`, `celery` and `make` command is read by the real one; what ends by itself is run.
 - `toml`: loaded as a configuration, by the loader that users have.
-- `text`: what comes out of something; `test_samples` makes it. `mermaid`, `markdown`: to be looked at.
+- `text`: what comes out of something; `test_samples` makes it, and compares `mermaid` and `markdown`.
 
 A block that can only be run elsewhere says so to the reader, right below it, and is counted here.
 """
