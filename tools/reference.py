@@ -6,6 +6,7 @@ is a function of `WHOLE`; a part of a page, between two comments, is one of `PAR
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,16 +65,26 @@ def _option(param: Any) -> str:
     if param.param_type_name == "argument":
         taken = f"`{(param.metavar or param.name).upper()}`"
     else:
-        value = f" {param.metavar or 'VALUE'}" if not param.is_flag else ""
+        value = "" if param.is_flag else f" {_value(param)}"
         taken = ", ".join(f"`{word}{value}`" for word in (*param.opts, *param.secondary_opts))
     again = ", repeatable" if getattr(param, "multiple", False) and "repeatable" not in param.help else ""
     default = param.default
-    plain = default is None or default is False or callable(default) or default == []
+    plain = default in (None, False, "") or callable(default) or default == []
     return row(
         taken,
         f"{param.help.rstrip('.')}{again}",
         "must be given" if param.required else "" if plain else f"`{default}`",
     )
+
+
+def _value(param: Any) -> str:
+    """What stands behind an option: its name, what there is to choose from, or its bounds."""
+    if param.metavar:
+        return str(param.metavar)
+    if isinstance(param.default, enum.Enum):
+        return "|".join(type(param.default))
+    least, most = getattr(param, "min", None), getattr(param, "max", None)
+    return "VALUE" if least is None or most is None else f"{least}-{most}"
 
 
 # ---- HTTP ------------------------------------------------------------------------------------------

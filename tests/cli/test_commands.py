@@ -6,29 +6,19 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
 from postroom.cli import progress
 from postroom.cli.app import app
+from tools.reference import every_command
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
-def commands(command: Any, name: str = "postroom") -> Iterator[tuple[str, Any]]:
-    """Every command below this one; those that have some below them are seldom commands themselves."""
-    children: dict[str, Any] | None = getattr(command, "commands", None)
-    if children is None or command.invoke_without_command:
-        yield name, command
-    for below, child in (children or {}).items():
-        yield from commands(child, f"{name} {below}")
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(every_command(typer.main.get_command(app)))
 
 
 def test_the_page_lists_every_command_and_no_other() -> None:

@@ -3,7 +3,7 @@
 - `python`: all of a page in order, in one interpreter, in a folder of their own.
 - `sh`: every `postroom`, `celery` and `make` command is read by the real one; what ends by itself is run.
 - `toml`: loaded as a configuration, by the loader that users have.
-- `text`: what comes out of something; `test_samples` makes it. `mermaid`, `markdown`: to be looked at.
+- `text`: what comes out of something; `test_samples` makes it, and compares `mermaid` and `markdown`.
 
 A block that can only be run elsewhere says so to the reader, right below it, and is counted here.
 """
@@ -16,7 +16,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,9 +25,8 @@ from postroom.config import load
 from tests.cli.inside import Inside
 from tests.cli.shell import CLEAN, Shell
 from tests.docs.blocks import BLOCKS, REPO, Block, commands, of, write_files
+from tests.docs.conftest import Neighbours
 from tests.docs.shell import read_celery, read_curl, read_postroom
-from tests.http.servers import serving
-from tests.redis import servers
 
 #: Languages that somebody here knows how to try, and those that are there to be looked at.
 TRIED = {"python", "sh", "toml", "yaml", "ini", "conf"}
@@ -51,30 +49,7 @@ def test_what_cannot_be_run_says_why() -> None:
     assert len(marked) == NOT_RUN, marked
 
 
-#: A Redis with which the doctor is content.
-SOUND = {"appendonly": "yes", "save": "900 1", "maxmemory": "1gb"}
-
-
 # ---- Python ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What stands for the addresses on the pages: a Redis, a server, a port that nobody else has."""
-    folder = tmp_path_factory.mktemp("neighbours")
-    port, held = servers.claimed_port()
-    with held, servers.single(SOUND) as redis, serving(f"sqlite:///{folder}/jobs.db", folder) as served:
-        yield {
-            "redis://localhost:6379/0": redis.url(),
-            "http://127.0.0.1:8025": served.address,
-            "9464": str(port),
-        }
-
-
-def replaced(text: str, neighbours: dict[str, str]) -> str:
-    for name, here in neighbours.items():
-        text = text.replace(name, here)
-    return text
 
 
 def scripts(page: str) -> list[str]:
@@ -83,13 +58,13 @@ def scripts(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in pages("python") if scripts(page)])
-def test_the_code_of_a_page_runs(page: str, tmp_path: Path, neighbours: dict[str, str]) -> None:
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path, neighbours: Neighbours) -> None:
     write_files(page, tmp_path)
     script = tmp_path / "page.py"
-    script.write_text(replaced("\n".join(scripts(page)), neighbours), encoding="utf-8")
+    script.write_text(neighbours.met("\n".join(scripts(page))), encoding="utf-8")
     command = [sys.executable, str(script)]
     ran = subprocess.run(
-        command, check=False, cwd=tmp_path, env=CLEAN, capture_output=True, text=True, timeout=100
+        command, check=False, cwd=tmp_path, env=CLEAN, capture_output=True, text=True, timeout=250
     )
     assert ran.returncode == 0, ran.stderr
 
@@ -142,7 +117,7 @@ def test_commands_are_read_by_the_real_ones(block: Block) -> None:
 def test_what_ends_by_itself_is_carried_out(
     page: str,
     tmp_path: Path,
-    neighbours: dict[str, str],
+    neighbours: Neighbours,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -151,7 +126,7 @@ def test_what_ends_by_itself_is_carried_out(
     monkeypatch.setenv("POSTROOM_URL", f"sqlite:///{tmp_path}/page.db")
     inside = Inside(monkeypatch, capsys)
     for block in of("sh", page):
-        for program, *args in commands(replaced(block.text, neighbours)):
+        for program, *args in commands(neighbours.met(block.text)):
             if program == "python":
                 subprocess.run([sys.executable, *args], check=True, capture_output=True)
             elif program == "postroom" and (ends := ending(args, tmp_path)):

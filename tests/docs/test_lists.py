@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from postroom import settings, timetable
 from postroom.celery import options
 from postroom.engines import sqlite
 from postroom.engines.redis import urls
@@ -39,6 +40,18 @@ def test_what_the_audit_tells() -> None:
     noted = {name for text in sources for name in _NOTED.findall(text)}
     listed = first_cells(text_of("reference/events.md", begin="## The audit"))
     assert len(noted) > 15 and noted <= listed
+
+
+def first_words(begin: str) -> set[str]:
+    """The names of a table of the configuration that are no settings of their own: roles, schedules."""
+    table = text_of("reference/config.md", begin=begin, end="\n\n").partition("|---|\n")[2]
+    return {name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")}
+
+
+def test_settings_of_roles_queues_and_schedules() -> None:
+    assert first_words("`[roles.NAME]` takes:\n\n") == set(settings.ROLE_LEVEL)
+    assert first_words("are no part of its stored policy:\n\n") == {*settings.SHARE, *settings.ROUTING}
+    assert first_words("| setting of a schedule | default | meaning ") == set(timetable.SETTINGS)
 
 
 def test_options_of_redis_urls() -> None:

@@ -66,7 +66,7 @@ def use_everything(room: Room) -> None:
 
 def test_every_key_is_there_in_a_real_redis_and_has_its_type() -> None:
     found: dict[str, str] = {}
-    with servers.single() as server, postroom.open(server.url()) as room:
+    with servers.single() as server, postroom.open(server.url(**servers.PATIENT)) as room:
 
         def look(*wanted: str) -> bool:
             """Whether all of these were seen by now."""

@@ -1,4 +1,4 @@
-"""What the pages show as output is what comes out: every `text` block has a test that makes it."""
+"""What the pages show as output is what comes out, and what they draw is what there is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from postroom import errors
+from postroom.model import State
 from tests.cli.inside import Inside
 from tests.docs.blocks import BLOCKS, REPO, Block
+from tests.docs.test_shape import PARTS
 from tests.model.explorer import explore
 from tests.model.lease import LeaseModel, Rules
 from tests.redis.servers import MINIMAL_ACL
@@ -83,6 +85,28 @@ def test_the_tree_of_errors() -> None:
 def test_the_picture_of_imports_shows_what_there_is() -> None:
     (sample,) = samples(ARCHITECTURE)
     assert set(re.findall(r"[a-z]+", sample.text)) - {"steps"} <= set(ALLOWED)
+
+
+def picture(page: str) -> str:
+    (block,) = (block for block in BLOCKS if block.kind == "mermaid" and block.page == page)
+    return block.text
+
+
+def test_the_picture_of_a_life_has_every_state_and_no_other() -> None:
+    arrows = re.findall(r"^ +(\S+) --> (\S+?):", picture("docs/explanation/lifecycle.md"), re.MULTILINE)
+    assert {state for arrow in arrows for state in arrow} - {"[*]"} == set(State)
+
+
+def test_the_picture_of_the_whole_has_every_engine() -> None:
+    folders = {path.name for path in (REPO / "src" / "postroom" / "engines").iterdir() if path.is_dir()}
+    drawn = re.search(r"subgraph engines.*?end", picture(ARCHITECTURE), re.DOTALL)
+    assert drawn
+    assert set(re.findall(r"^ +(\w+)\[", drawn[0], re.MULTILINE)) == folders - {"steps", "__pycache__"}
+
+
+def test_the_template_of_a_decision_has_the_parts_that_decisions_have() -> None:
+    (block,) = (block for block in BLOCKS if block.kind == "markdown")
+    assert re.findall(r"^## (.+)$", block.text, re.MULTILINE) == PARTS
 
 
 def test_the_table_of_modules_has_every_module_and_no_other() -> None:
