@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -22,9 +23,9 @@ from postroom.engines.memory import MemoryEngine
 from postroom.errors import EngineUnavailable, InvalidInput
 from postroom.history import Lifecycle
 from postroom.http import stream
-from postroom.http.feeds import LIFECYCLE, OVERDUE, read_feeds, told_of_log
+from postroom.http.feeds import LIFECYCLE, OVERDUE, Told, read_feeds, told_of_log
 from postroom.http.redaction import HIDDEN, Redaction
-from postroom.http.stream import Client, EventStream, Hub
+from postroom.http.stream import PART, Client, EventStream, Feed, Hub
 from postroom.logs import Log, LogEntry
 from postroom.model import NewMessage
 from postroom.testing.clock import ManualClock
@@ -140,6 +141,36 @@ def test_a_death_is_told_as_spec_3_says() -> None:
             assert death.data == {"type": "move_to_dlq", "timestamp": clock(), "payload": {"count": 1}}
             (requeue,) = await listener.until_named("requeue")
             assert requeue.data["payload"] == {"count": 0, "dlq_count": 1, "triggered_by": "scheduler"}
+
+    asyncio.run(story())
+
+
+def test_a_crowd_is_told_in_parts_and_each_in_order() -> None:
+    """Between two parts the loop does what others ask for."""
+
+    def event(number: int) -> Told:
+        return Told(LIFECYCLE, "emails", 0, LIFECYCLE, b"%d" % number)
+
+    async def story() -> None:
+        async with hub_of(MemoryEngine()) as hub:
+            hub._feeds[LIFECYCLE] = feed = Feed()  # opened, and without a reader: nothing comes but this
+            feed.opened.set_result(None)
+            crowd = [await listen(hub) for _ in range(2 * PART + 1)]
+            elsewhere = await listen(hub, queues=frozenset({"other"}))
+            for listener in (*crowd, elsewhere):
+                await listener.until_named("hello")
+            hub._hear(batch=[event(1)])
+            hub._hear(batch=[event(2)])
+            waiting = [0]
+            while hub._telling:
+                await asyncio.sleep(0)
+                waiting.append(sum(len(each.client._frames) for each in crowd))
+            parts = [after - before for before, after in itertools.pairwise(waiting)]
+            assert sum(parts) == 2 * len(crowd)
+            assert max(parts) <= PART
+            for listener in crowd:
+                assert [seen.data for seen in await listener.until_named("lifecycle", 2)] == [1, 2]
+            assert not elsewhere.client._frames
 
     asyncio.run(story())
 

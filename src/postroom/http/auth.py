@@ -99,6 +99,7 @@ class Authenticator:
         self, engine: Engine, access: Access, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.engine, self.access, self._clock = engine, access, clock
+        self._anonymous = access.anonymous()
         self._known: OrderedDict[bytes, tuple[float, Token]] = OrderedDict()
 
     async def principal(self, authorization: str, cookie: str) -> Principal:
@@ -113,7 +114,7 @@ class Authenticator:
             token = await self._find(session, token_of_session)
             problem = "the session has ended: log in again"
         else:
-            return self.access.anonymous()
+            return self._anonymous
         if token is None:
             return Principal("anonymous", frozenset({Action.PUBLIC}), problem=problem)
         return Principal(token.name, self.access.limited(token.actions), token.id)
@@ -171,8 +172,11 @@ def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     return found if isinstance(found, Principal) else Principal("nobody", frozenset())
 
 
-def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """The guard of all routes: who asks may do what the route says it does."""
+async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """The guard of all routes: who asks may do what the route says it does.
+
+    A coroutine, although it waits for nothing: Litestar would run a plain function in a thread.
+    """
     right = RIGHTS.get(str(handler.opt.get("action", "")))
     if right is None:
         raise Forbidden("this route does not say what it does, so nobody may use it")
@@ -221,6 +225,8 @@ def session_cookie(secret: str, *, secure: bool) -> str:
 
 
 def _session_in(cookie: str) -> str:
+    if not cookie:
+        return ""
     try:
         found = SimpleCookie(cookie).get(COOKIE)
     except CookieError:

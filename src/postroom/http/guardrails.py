@@ -45,6 +45,8 @@ _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: So many clients are told apart; of more, the one longest not seen is forgotten.
 _CLIENTS = 10_000
+#: So many spellings of the host are known at sight.
+_HOSTS = 100
 
 
 class Hosts:
@@ -57,10 +59,17 @@ class Hosts:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self._any = "*" in (allowed := [name.lower().rstrip(".") for name in allowed])
         self._names = {"localhost", os.uname().nodename.lower(), *allowed}
+        #: Headers that were allowed before: nearly every request has the same.
+        self._seen: set[str] = set()
 
     def allow(self, header: str) -> bool:
+        if header in self._seen:
+            return True
         name = host_of(header)
-        return name is not None and (self._any or name in self._names or _is_address(name))
+        allowed = name is not None and (self._any or name in self._names or _is_address(name))
+        if allowed and len(self._seen) < _HOSTS:
+            self._seen.add(header)
+        return allowed
 
 
 def host_of(header: str) -> str | None:

@@ -1,7 +1,8 @@
 """Live events over HTTP: one reader of the store for all who listen, and each of them bounded.
 
 A thread reads (see `feeds`) and gives what it read to the event loop, four times a second at most.
-Everything else happens in the loop, so nothing here is locked.
+Everything else happens in the loop, so nothing here is locked; and in small parts, so that who asks for
+something else meanwhile does not wait until a thousand listeners are told.
 
 An event has an id, HUB.NUMBER.TIME. Who comes back with it goes on behind that number; at another server,
 or after a restart, a little before that time, so that what was sent in between comes (a line is known by
@@ -37,6 +38,8 @@ HEARTBEAT = 15.0
 #: Events that wait for one client.
 WAITING = 1_000
 MAX_CLIENTS, MAX_FEEDS = 2_000, 50
+#: So many clients are told before whatever else the loop has to do has its turn.
+PART = 25
 #: A client that takes nothing for so long is left (seconds).
 SEND_PATIENCE = 30.0
 #: How far before its time a resume at another server begins (ms): no reader is later than that.
@@ -51,6 +54,10 @@ _HEADERS = (
 )
 
 
+#: What is no event of any feed: a heartbeat, an outage.
+_FOR_ALL = Told("", "", 0, "", b"")
+
+
 class Client:
     """One who listens. What waits for it is bounded: one that does not keep up is told so, and that is it."""
 
@@ -61,6 +68,8 @@ class Client:
         self.ended = False
 
     def wants(self, told: Told) -> bool:
+        if told is _FOR_ALL:
+            return True
         return told.feed in self.feeds and (not self.queues or not told.queue or told.queue in self.queues)
 
     def give(self, frames: Sequence[bytes]) -> None:
@@ -128,6 +137,8 @@ class Hub:
         self._ahead = 0
         self._feeds: dict[str, Feed] = {}
         self._clients: set[Client] = set()
+        #: What is being told, oldest first: to whom still, and what.
+        self._telling: deque[tuple[deque[Client], Sequence[tuple[Told, bytes]]]] = deque()
         self._reader: Reader | None = None
         self._closed = False
 
@@ -229,12 +240,27 @@ class Hub:
         return frame(told.name, told.data, f"{self.id}.{told.number}.{told.at}")
 
     def _spread(self, batch: Sequence[tuple[Told, bytes]]) -> None:
-        for client in self._clients:
-            client.give([made for told, made in batch if client.wants(told)])
+        """Tell all who listen now, a part of them at a time, and each in the order of the batches."""
+        if not self._telling:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+        self._telling.append((deque(self._clients), batch))
+
+    def _tell_some(self) -> None:
+        clients, batch = self._telling[0]
+        wanted: dict[tuple[frozenset[str], frozenset[str]], list[bytes]] = {}
+        for _ in range(min(PART, len(clients))):
+            client = clients.popleft()
+            kind = client.feeds, client.queues
+            if kind not in wanted:
+                wanted[kind] = [made for told, made in batch if client.wants(told)]
+            client.give(wanted[kind])
+        if not clients:
+            self._telling.popleft()
+        if self._telling:
+            asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _to_all(self, made: bytes) -> None:
-        for client in self._clients:
-            client.give([made])
+        self._spread([(_FOR_ALL, made)])
 
     # --- who comes back -------------------------------------------------------------------------
 
@@ -282,10 +308,10 @@ class EventStream:
                     "body": frames,
                     "more_body": True,
                 }
-                await asyncio.wait_for(send(body), self._patience)
-            await asyncio.wait_for(
-                send({"type": "http.response.body", "body": b"", "more_body": False}), self._patience
-            )
+                async with asyncio.timeout(self._patience):  # not wait_for: that makes a task each time
+                    await send(body)
+            async with asyncio.timeout(self._patience):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             log.info("a listener read nothing for %s s", self._patience, extra={"event": "stream.stuck"})
         finally:
