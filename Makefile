@@ -37,6 +37,7 @@ battle: setup   ## Celery's workers killed for half an hour, and everything with
 	@bash tools/setup celery56
 	@.venv/bin/python -m tests.celery.figures
 	@.venv/bin/python -m tests.events.flood
+	@.venv/bin/python -m tests.events.battle
 	@.venv/bin/python -m tests.celery.battle $(ARGS)
 	@.venv-celery56/bin/python -m tests.celery.battle --tasks 2000 --kills 5 --only redis
 	@.venv-celery56/bin/python -m pytest -p no:cacheprovider tests/celery --deselect tests/celery/test_older.py \
