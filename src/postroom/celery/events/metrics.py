@@ -48,7 +48,7 @@ class EventsCollector(Collector):
 def _standing(standing: Standing) -> Iterator[Metric]:
     service = (standing.service,)
     yield _by_queue("events_ready", "Events that wait for handlers.", "queue", service, standing.ready)
-    yield _by_queue("events_delayed", "Events on a rung of the ladder.", "rung", service, standing.rungs)
+    yield _by_queue("events_delayed", "Events on a rung of the ladder.", "rung", service, standing.delayed)
     if standing.archived is not None:
         yield gauge("events_archived", "Letters in the archive.", _BY, [(service, standing.archived)])
         filled = [(service, standing.filled)]
