@@ -24,6 +24,7 @@ from bench import (
     delay,
     depth,
     disk,
+    events,
     guards,
     http,
     imports,
@@ -59,6 +60,7 @@ GROUPS: dict[str, Callable[[Stage], list[Case]]] = {
     "cost": cost.cases,
     "rivals": rivals.cases,
     "celery": celery.cases,
+    "events": events.cases,
     "pressure": pressure.cases,
     "reclaim": reclaim.cases,
     "purge": purge.cases,
@@ -97,6 +99,7 @@ groups:
   rivals   a drain of no-ops and puts one by one beside dramatiq, huey, taskiq and streaq (redis)
   celery   Celery on Postroom beside Celery on kombu's Redis transport and on none: drains in three
            pools, round trips, publishing, memory, countdowns, the first task (redis)
+  events   events on RabbitMQ beside kombu's confirms and plain Celery there (with redis)
   pressure delayed messages while a worker drains a backlog at full speed (redis)
   reclaim  how soon the messages of a dead consumer are taken back, idle and beside 1 M others (redis)
   purge    how long the server is held up by a purge of 1 M (redis)

@@ -89,6 +89,8 @@ GOALS: dict[str, dict[str, Target]] = {
         "Celery worker: growth by 100,000 pending countdowns": Target(5),
         "Celery: first task after the worker is ready: Postroom": Target(2_000),
         "Celery: first task after Redis is back: Postroom": Target(2_000),
+        "Events on RabbitMQ: publish, window ÷ kombu": _at_least(3),
+        "Events on RabbitMQ: handled, service ÷ plain Celery": _EVEN,
         "Redis CPU a message: put, claim, ack at batch 10": Target(70),
         "Redis CPU a message: put, claim, ack at batch 100": Target(30),
         "Redis memory for a waiting message": Target(460),

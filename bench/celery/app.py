@@ -12,11 +12,16 @@ from celery import Celery
 from kombu.transport import TRANSPORT_ALIASES
 
 from postroom.celery import close_offices  # and by that, kombu knows postroom+…://
+from postroom.celery.events import events_app
 
 TRANSPORT_ALIASES["null"] = "bench.celery.null:Transport"
 
 #: Whom a broker URL is for: ours, kombu's own for Redis, and one that has no broker at all.
 OURS, STOCK, NULL = "Postroom", "stock", "null transport"
+#: On RabbitMQ: a service with one handler, and a Celery app with the same queue type, late acks and prefetch.
+EVENTS, PLAIN = "events", "plain Celery"
+
+EVENT = "bench.thing.happened"
 
 #: How late each delayed task began (milliseconds), in the process that ran them.
 lateness: list[float] = []
@@ -26,7 +31,7 @@ first: list[float] = []
 
 def broker(whose: str, url: str) -> str:
     """The broker URL of one of them on this Redis."""
-    return {OURS: f"postroom+{url}", STOCK: url, NULL: "null://"}[whose]
+    return {OURS: f"postroom+{url}", NULL: "null://"}.get(whose, url)
 
 
 @contextmanager
@@ -43,7 +48,14 @@ def opened(whose: str, url: str) -> Iterator[Any]:
 
 def make_app(whose: str, url: str, **settings: Any) -> Celery:
     """An app without a result backend; nothing of Celery is switched off but results and a late connect."""
-    app = Celery("bench", broker=broker(whose, url), set_as_current=False)
+    if whose == EVENTS:
+        app: Celery = events_app("bench", broker_url=url)
+        app.handler(EVENT, name="bench.noop")(noop)
+    else:
+        app = Celery("bench", broker=broker(whose, url), set_as_current=False)
+        app.task(noop, name="bench.noop")
+    if whose == PLAIN:
+        settings = {"task_default_queue_type": "quorum", **settings}
     app.conf.update(
         task_acks_late=True,
         task_ignore_result=True,
@@ -52,7 +64,6 @@ def make_app(whose: str, url: str, **settings: Any) -> Celery:
         worker_redirect_stdouts=False,
         **settings,
     )
-    app.task(noop, name="bench.noop")
     app.task(late, name="bench.late")
     return app
 

@@ -18,7 +18,7 @@ from postroom.celery.events import EventsApp, archive, events_app, holding
 from postroom.celery.events.declaring import declare
 from postroom.celery.events.envelope import Envelope
 from postroom.deadletters import Filter
-from postroom.errors import Conflict, InvalidInput, NotFound
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput, NotFound
 from postroom.model import Failure
 from tests.celery.workers import REPO
 from tests.events.rabbit import Rabbit
@@ -155,6 +155,16 @@ def test_a_killed_reader_gives_everything_back_in_order(app: EventsApp, rabbit: 
     assert in_order(app, rabbit) == [*range(10), *range(12, 51)]
     with archive.opened(app, url) as dead:
         assert len(dead.find().letters) == 49
+
+
+def test_a_reader_that_lost_its_letters_replays_none(app: EventsApp, rabbit: Rabbit, url: str) -> None:
+    die(app, 1)
+    with archive.opened(app, url) as dead:
+        rabbit.ctl("close_all_connections", "maintenance")
+        with pytest.raises(EngineUnavailable, match="back in the archive"):
+            dead.replay(Filter())
+    assert rabbit.count(app.handlers.queue_of(EVENT)) == 0
+    assert numbers(app, url) == [1]
 
 
 def test_there_is_one_reader_at_a_time(app: EventsApp, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 import postroom
 from postroom.celery.events import archive, events_app
+from postroom.celery.events.standing import look
 from postroom.errors import NotFound
-from postroom.model import State
+from postroom.model import Failure, NewMessage, State
+from postroom.policy import Policy
 from tests.events.stage import Stage
 from tests.redis import servers
 
@@ -67,4 +69,23 @@ def test_an_event_that_nobody_is_bound_to_is_counted_or_an_error(tmp_path: Path)
         careful.event("a.b")(lambda: None)()
     for app in (careless, careful):
         app.pool.force_close_all()
+    postroom.celery.close_offices()
+
+
+def test_an_archive_that_fills_up_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = f"sqlite:///{tmp_path}/events.db"
+    app = events_app("billing", broker_url=f"postroom+{url}")
+    app.handler("a.b", name="handler")(lambda: None)
+    queue = app.queue_of("a.b")
+    with postroom.open(url) as room:
+        room.queue(queue, Policy(dead_limit=10))
+        failure = Failure(type="ValueError")
+        for dead, expected in ((7, 0), (1, 1), (1, 0)):
+            room.engine.put(queue, [NewMessage(failure=failure) for _ in range(dead)])
+            caplog.clear()
+            app.watch.look()
+            told = [record for record in caplog.records if "archive" in record.getMessage()]
+            assert len(told) == expected
+    assert (look(app).archived, look(app).filled) == (9, 0.9)
+    app.pool.force_close_all()
     postroom.celery.close_offices()

@@ -28,7 +28,9 @@ def test_the_command_prints_declares_and_explains(rabbit: Rabbit, tmp_path: Path
         declared = stage.command("topology", "--json")
         assert declared.returncode == 0, declared.stderr
         assert len(json.loads(declared.stdout)["queues"]) == 20
-        assert f"{name}.v1.archive  0" in stage.command("stats").stdout
+        stats = stage.command("stats").stdout
+        assert f"delayed   {name}.v1.retry.1s  0" in stats
+        assert f"archived  {name}.v1.archive  0\nthe archive is 0% full" in stats
         stage.config = {"archive_most": 5}
         refused = stage.command("topology")
         assert refused.returncode == 4

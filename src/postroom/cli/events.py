@@ -10,7 +10,6 @@ from postroom.cli.options import LOOPBACK, MetricsHost, MetricsPort
 
 if TYPE_CHECKING:
     from postroom.celery.events import EventsApp
-    from postroom.celery.events.standing import Standing
     from postroom.celery.events.topology import Topology
 
 app = typer.Typer(no_args_is_help=True)
@@ -116,7 +115,9 @@ def stats(
     application: Application,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """How many events wait: for the handlers of a service, on each rung of its ladder, and in its archive.
+    """How many events wait: for the handlers of a service, for their time, and in its archive.
+
+    On RabbitMQ the delayed ones are told by rung of the ladder, on an engine by queue.
 
     \b
     Examples:
@@ -125,25 +126,20 @@ def stats(
     """
     found = events_app_at(application)
     found.loader.import_default_modules()
-    _need_rabbitmq(found)
     from postroom.celery.events.standing import look
 
     standing = look(found)
     if json:
         import msgspec
 
-        print(msgspec.json.encode({**msgspec.to_builtins(standing), "filled": standing.filled}).decode())
+        print(msgspec.json.encode(standing).decode())
         return
-    for queue, count in (*standing.ready.items(), *standing.rungs.items()):
-        print(f"{queue}  {'not declared' if count is None else count}")
-    if standing.archive_most is not None:
-        print(f"{found.names.archive}  {_archived(standing)}")
-
-
-def _archived(standing: Standing) -> str:
-    if standing.archived is None:
-        return "not declared"
-    return f"{standing.archived:,}, at most {standing.archive_most:,}: {standing.filled:.0%} full"
+    kept = {found.names.archive: standing.archived} if found.given.archive is not None else {}
+    for what, counts in (("ready", standing.ready), ("delayed", standing.delayed), ("archived", kept)):
+        for queue, count in counts.items():
+            print(f"{what:10}{queue}  {'not declared' if count is None else count}")
+    if standing.archived is not None:
+        print(f"the archive is {standing.filled:.0%} full")
 
 
 @app.command()

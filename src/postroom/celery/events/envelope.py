@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,7 +78,8 @@ class Envelope:
 
     def told(self) -> Headers:
         """All that it says, also where that is nothing: a handler finds each in its `self.request`."""
-        return asdict(self)
+        # Not `asdict`, which copies every value deeply: it took a tenth of the time of an event.
+        return {name: getattr(self, name) for name in _FIELDS}
 
 
 def encode(args: Any, kwargs: Any) -> bytes:

@@ -68,13 +68,17 @@ class Held:
             self.messages.append(message)
             self._bytes += len(message.body)
 
+    def check(self) -> None:
+        """Whether the letters are still in these hands. Raises EngineUnavailable."""
+        with as_unavailable():
+            self._channel.queue_declare(self.queue, passive=True)
+
     def remove(self, messages: Iterable[Any]) -> None:
         """Take these out for good; they are gone when this returns. Raises EngineUnavailable."""
         with as_unavailable():
             for message in messages:
                 self._channel.basic_ack(message.delivery_tag)
-            # Its answer comes after the acks, in whose order RabbitMQ reads.
-            self._channel.queue_declare(self.queue, passive=True)
+        self.check()  # its answer comes after the acks: RabbitMQ reads them in their order
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
-
 from postroom.celery.events.standing import Count, Standing, look
-from postroom.errors import PostroomError
+from postroom.errors import MissingExtra, PostroomError
 from postroom.telemetry.exporter import counter, gauge
+
+try:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+except ImportError as _error:
+    raise MissingExtra("metrics need: pip install 'postroom[metrics]'") from _error
 
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
@@ -45,7 +48,7 @@ class EventsCollector(Collector):
 def _standing(standing: Standing) -> Iterator[Metric]:
     service = (standing.service,)
     yield _by_queue("events_ready", "Events that wait for handlers.", "queue", service, standing.ready)
-    yield _by_queue("events_delayed", "Events on a rung of the ladder.", "rung", service, standing.rungs)
+    yield _by_queue("events_delayed", "Events on a rung of the ladder.", "rung", service, standing.delayed)
     if standing.archived is not None:
         yield gauge("events_archived", "Letters in the archive.", _BY, [(service, standing.archived)])
         filled = [(service, standing.filled)]

@@ -100,6 +100,7 @@ class Shelf(Through):
         self.check_moves(moves)
         answers = [self._answer(move) for move in moves]
         done = [move for move, answer in zip(moves, answers, strict=True) if answer.ok]
+        self._held.check()  # what is back in the archive meanwhile must not be replayed beside that
         with self._app.publisher.window():
             for move in done:
                 if move.action is Action.REPLAY:

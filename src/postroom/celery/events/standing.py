@@ -1,4 +1,4 @@
-"""How a service stands on RabbitMQ: what waits for its handlers, on each rung, and in the archive."""
+"""How a service stands: what waits for its handlers, for its time, and in the archive."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from amqp.exceptions import ResourceLocked
 
 from postroom.celery.events.holding import as_unavailable, connected
 from postroom.celery.events.letters import letter_of
+from postroom.celery.working import office_for
+from postroom.model import State
 
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
@@ -21,26 +23,56 @@ Count = int | None
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Events that wait, by queue. `oldest` is the age of the archive's oldest letter (ms), 0 without any."""
+    """Events that wait.
+
+    ready     for handlers, by queue
+    delayed   for their time: on RabbitMQ by rung, on an engine by queue
+    archived  letters that are kept; None: there is no archive, or it is not declared
+    filled    how far the archive has come to the nearer of its bounds: at 1 the oldest letters are dropped
+    oldest    the age of its oldest letter (ms), 0 without any
+    """
 
     service: str
     ready: dict[str, Count]
-    rungs: dict[str, Count]
+    delayed: dict[str, Count]
     archived: Count = None
-    archive_most: int | None = None
-    archive_retention: int | None = None
+    filled: float = 0.0
     oldest: int = 0
-
-    @property
-    def filled(self) -> float:
-        """How far the archive has come to the nearer of its two bounds: 1 is where letters are dropped."""
-        length = (self.archived or 0) / self.archive_most if self.archive_most else 0.0
-        age = self.oldest / self.archive_retention if self.archive_retention else 0.0
-        return max(length, age)
 
 
 def look(app: EventsApp) -> Standing:
-    """Ask RabbitMQ. What a reader of the archive holds is not counted meanwhile. Raises EngineUnavailable."""
+    """Ask the broker. Raises EngineUnavailable.
+
+    What a reader of an archive on RabbitMQ holds is not counted meanwhile.
+    """
+    return _on_rabbitmq(app) if app.on_rabbitmq else _on_engine(app)
+
+
+def _on_engine(app: EventsApp) -> Standing:
+    engine = office_for(app).room.engine
+    names = list(app.handlers.queues)
+    now, stats = engine.now(), {queue: engine.stats(queue) for queue in names}
+    filled, oldest = 0.0, 0
+    for info in engine.queues(names):
+        first = engine.find(info.name, State.DEAD, limit=1).entries
+        age = now - (first[0].failed_at or now) if first else 0
+        bounds = stats[info.name].dead, info.policy.dead_limit, age, info.policy.dead_retention
+        filled, oldest = max(filled, _filled(*bounds)), max(oldest, age)
+    return Standing(
+        app.service,
+        {queue: each.ready for queue, each in stats.items()},
+        {queue: each.scheduled for queue, each in stats.items()},
+        sum(each.dead for each in stats.values()),
+        filled,
+        oldest,
+    )
+
+
+def _filled(count: int, most: int | None, age: int, retention: int | None) -> float:
+    return max(count / most if most else 0.0, age / retention if retention else 0.0)
+
+
+def _on_rabbitmq(app: EventsApp) -> Standing:
     given, names = app.given, app.names
     with as_unavailable(), connected(app) as connection:
         ready = {queue: _count(connection, queue) for queue in app.handlers.queues}
@@ -48,15 +80,9 @@ def look(app: EventsApp) -> Standing:
         if given.archive is None:
             return Standing(app.service, ready, rungs)
         archived = _count(connection, names.archive)
-        return Standing(
-            app.service,
-            ready,
-            rungs,
-            archived,
-            given.archive.most,
-            given.archive.retention,
-            _oldest(connection, app) if archived else 0,
-        )
+        oldest = _oldest(connection, app) if archived else 0
+        filled = _filled(archived or 0, given.archive.most, oldest, given.archive.retention)
+        return Standing(app.service, ready, rungs, archived, filled, oldest)
 
 
 def _count(connection: Any, queue: str) -> Count:

@@ -1,8 +1,9 @@
 """Watches the archive while a worker runs: warns before it is full, and tells of what it had to drop.
 
-RabbitMQ drops the oldest letters of an archive that is full, and those that are too old. They go to the queue
-`SERVICE.v1.lost`, out of which the workers count them: none goes unnoticed, as long as a worker of the
-service looks before there are more than 10,000.
+An engine tells of that in the history of its queues (`evict`), and counts it. RabbitMQ drops the oldest
+letters of an archive that is full, and those that are too old. They go to the queue `SERVICE.v1.lost`, out of
+which the workers count them: none goes unnoticed, as long as a worker of the service looks before there are
+more than 10,000.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Watch:
     def look(self) -> None:
         """Look once. Raises EngineUnavailable."""
         self._warn(look(self._app))
+        if not self._app.on_rabbitmq:
+            return
         with as_unavailable(), connected(self._app) as connection, contextlib.suppress(NotFound):
             self._count_lost(connection, connection.channel())
 
@@ -94,7 +97,7 @@ class Watching(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def include_if(self, parent: Any) -> bool:
-        return bool(parent.app.on_rabbitmq and parent.app.given.archive is not None)
+        return parent.app.given.archive is not None
 
     def start(self, parent: Any) -> None:
         self._ended = threading.Event()
