@@ -9,6 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from postroom import Policy
 from postroom.deadletters import DeadLetters
 from postroom.http import tokens
 from postroom.http.roles import Role
@@ -175,7 +176,9 @@ def test_a_discard_says_what_goes_and_a_copy_brings_it_back(look: Look, served: 
 def test_a_letter_tells_its_attempts_and_is_replayed_with_another_payload(
     look: Look, served: Served, room: Room
 ) -> None:
-    queue = room.queue("pay")
+    queue = room.queue("pay", Policy(keep_done="1h"))
+    queue.put({"amount": 5, "currency": "EUR"}, kind="charge")
+    finish(room)
     queue.put({"amount": 10, "currency": "EUR"}, kind="charge", max_attempts=2)
     for error in ("timed out", "declined"):
         (delivery,) = queue.claim_many(1)
@@ -186,6 +189,9 @@ def test_a_letter_tells_its_attempts_and_is_replayed_with_another_payload(
     expect(attempts).to_contain_text("another error")
     expect(attempts.locator("del")).to_contain_text("timed out")
     expect(attempts.locator("ins")).to_contain_text("declined")
+    beside = eyes.page.get_by_role("figure", name="This payload beside one that succeeded")
+    expect(beside.locator("del")).to_contain_text('"amount": 5')
+    expect(beside.locator("ins")).to_contain_text('"amount": 10')
     eyes.page.get_by_role("button", name="Edit and replay…").click()
     dialog = eyes.page.get_by_role("dialog", name="Replay with another payload")
     dialog.get_by_label("Payload").fill('{"amount": ')

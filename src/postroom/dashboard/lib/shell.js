@@ -40,6 +40,8 @@ export function Shell({ pages }) {
     /** @type {HTMLElement | null} */
     const heading = document.querySelector("main h1");
     heading?.focus({ preventScroll: true });
+    // On a phone the navigation is wider than the screen: where one is has to be in sight.
+    document.querySelector(".sidebar [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   }, [path]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the page</a>
     <div class="shell">

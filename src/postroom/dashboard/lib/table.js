@@ -115,7 +115,7 @@ export function Table({
       </table>
       ${isLoading && !rows.length ? html`<div class="loading" role="status">Loading…</div>` : null}
     </div>
-    ${fill ? html`<div class="table-foot">${count(rows.length)}${hasMore ? " loaded, more as you scroll" : rows.length === 1 ? " row" : " rows"}${
+    ${fill && (rows.length || !isLoading) ? html`<div class="table-foot">${count(rows.length)}${hasMore ? " loaded, more as you scroll" : rows.length === 1 ? " row" : " rows"}${
       selection?.selected.size ? html` · <strong>${count(selection.selected.size)} selected</strong> <button class="link" onClick=${() => selection.set(new Set())}>clear</button>` : null}</div>` : null}
   </div>`;
 }

@@ -32,7 +32,7 @@ export function Breakers() {
       { id: "name", title: "Breaker", cell: (/** @type {any} */ row) => html`<strong>${row.name}</strong>` },
       { id: "state", title: "State", cell: (/** @type {any} */ row) => html`<${Badge} tone=${TONES[row.state] ?? "plain"} dot>${row.state.replace("_", " ")}<//>${row.forced ? html` <${Badge}>by hand<//>` : null}` },
       { id: "failures", title: "Failures counted", align: "end", wide: true, cell: (/** @type {any} */ row) => row.failures.length },
-      { id: "since", title: "Since", cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
+      { id: "since", title: "Since", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
       { id: "reason", title: "Reason", wide: true, grows: true, cell: (/** @type {any} */ row) => html`<span title=${row.reason}>${row.reason || "—"}</span>` },
       ...(may ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.state === "closed"
         ? html`<button class="button small" aria-label=${`Open ${row.name}`} onClick=${() => set(row.name, "open")}>Open…</button>`

@@ -24,8 +24,8 @@ export function Events() {
       value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></div><span class="faint" role="status">${plural(total, "event")} since this page was opened${total > MOST ? `, the last ${count(MOST)} are kept` : ""}</span></div>
     ${shown.length ? html`<${Card} flush><ol class="tail" aria-label="Events">${shown.map((line) => html`<li key=${line.key}>
       <time class="faint" dateTime=${new Date(line.at).toISOString()}>${brief(line.at)}</time><${Badge} tone=${TONES[line.event] ?? "plain"}>${line.event.replaceAll("_", " ")}<//>
-      ${line.queue ? html`<${QueueLink} queue=${line.queue} />` : null}<span>${line.words}</span>
-      ${line.queue && line.ids.length === 1 ? html`<${MessageLink} queue=${line.queue} id=${line.ids[0]} />` : null}</li>`)}</ol><//>`
+      <span class="tail-queue">${line.queue ? html`<${QueueLink} queue=${line.queue} />` : null}</span>
+      ${line.queue && line.ids.length === 1 ? html`<${MessageLink} queue=${line.queue} id=${line.ids[0]} />` : html`<span class="muted">${line.words}</span>`}</li>`)}</ol><//>`
       : html`<${Empty} icon="events" title=${lines.length ? "No event is like that" : "Nothing has happened yet"} command=${lines.length ? undefined : "postroom event tail"}>Retries, reclaims, deaths, replays, purges and
         every act of an operator appear here within a quarter of a second.<//>`}`;
 }

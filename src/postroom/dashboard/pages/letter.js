@@ -17,11 +17,14 @@ import { ForGood } from "./dead/forgood.js";
 
 /** What the server shows in the place of a secret. */
 const HIDDEN = "[redacted]";
+/** Messages that are done, of a queue that keeps them, among which one of the same kind is looked for. */
+const LIKE = 100;
 
 /** @param {{queue: string, id: string}} props */
 export function Letter({ queue, id }) {
   const { data: letter, error, reload } = useLoaded(path`dead/${queue}/letters/${id}`, { every: 10_000, when: (event) => event.name === "lifecycle" });
   const message = useLoaded(letter ? path`queues/${letter.queue}/messages/${letter.id}` : null, { every: 60_000 });
+  const done = useLoaded(letter ? path`queues/${letter.queue}/messages` : null, { every: 60_000, query: { state: "done", limit: LIKE } });
   const mayReplay = useCan("replay"), mayDiscard = useCan("discard");
   const replay = () => act(() => post(path`queues/${letter.queue}/messages/${letter.id}/replay`, { number: letter.replayed_as.length + 1 }), {
     doing: "replay it", done: (result) => `Replayed as ${result.replayed_as}.`,
@@ -34,6 +37,7 @@ export function Letter({ queue, id }) {
   }
   if (!letter) return html`<p class="loading" role="status">Loading…</p>`;
   const body = message.data?.body;
+  const like = done.data?.messages.findLast((/** @type {any} */ each) => each.kind === message.data?.kind && each.body !== undefined);
   const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
   const discard = async () => {
     if (!await confirm({
@@ -53,7 +57,10 @@ export function Letter({ queue, id }) {
     <div class="letter">
       <div class="stack">
         <${Card} title="Attempts" flush><${Attempts} attempts=${letter.attempts} died=${letter.died_at} /><//>
-        ${letter.traceback && letter.traceback !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><pre class="trace" tabindex="0">${letter.traceback}</pre><//>` : null}
+        ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><pre class="trace" tabindex="0">${letter.traceback}</pre><//>` : null}
+        <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
+        ${like && body !== undefined && !isCall ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
+          <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(body)} /><//>` : null}
       </div>
       <div class="stack">
         <${Card} title="Facts"><dl class="facts">
@@ -66,7 +73,6 @@ export function Letter({ queue, id }) {
           <div><dt>Payload hash</dt><dd class="id">${letter.payload_hash.slice(0, 16)}</dd></div>
           ${letter.replayed_as.length ? html`<div><dt>Replayed as</dt><dd>${letter.replayed_as.map((/** @type {string} */ each) => html`<${MessageLink} key=${each} queue=${letter.queue} id=${each} /> `)}</dd></div>` : null}
         </dl><//>
-        <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
         <${Card} title="In a terminal"><${Command} text=${`postroom dead replay --task ${letter.id} --yes`} /><//>
       </div>
     </div>`;

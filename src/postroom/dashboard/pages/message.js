@@ -138,7 +138,7 @@ function FailureCard({ message }) {
       <p>${failure.text || html`<span class="faint">without words</span>`}</p>
       ${failure.traceback ? html`<pre class="raw">${isWhole ? failure.traceback : ownFrames(failure.traceback)}</pre><button class="link" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Only our frames" : "All frames"}</button>` : null}<//>` : null}
     ${message.attempts.length ? html`<${Card} flush title="Attempts"><table><thead><tr><th scope="col">Worker</th><th scope="col">Error</th><th scope="col" class="end">Ran</th><th scope="col">Ended</th></tr></thead>
-      <tbody>${[...message.attempts].reverse().map((each) => html`<tr key=${each.started_at}><td>${each.consumer || "—"}</td><td title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
+      <tbody>${[...message.attempts].reverse().map((each) => html`<tr key=${each.started_at}><td>${each.consumer || "—"}</td><td class="grows" title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
 }
 
 /** Without the frames of installed packages: those are seldom where it went wrong. @param {string} traceback */

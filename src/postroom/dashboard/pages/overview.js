@@ -55,8 +55,8 @@ function Verdict({ findings }) {
   const bad = findings.some((each) => each.tone === "bad");
   const tone = bad ? "bad" : findings.length ? "warn" : "good";
   const queues = new Set(findings.map((each) => each.queue).filter(Boolean)).size;
-  const words = !findings.length ? "Healthy"
-    : queues ? `${plural(queues, "queue")} need${queues === 1 ? "s" : ""} attention` : `${plural(findings.length, "thing")} need${findings.length === 1 ? "s" : ""} attention`;
+  const [n, what] = findings.every((each) => each.queue) ? [queues, "queue"] : [findings.length, "thing"];
+  const words = findings.length ? `${plural(n, what)} need${n === 1 ? "s" : ""} attention` : "Healthy";
   return html`<section class=${`verdict ${tone}`} aria-label="Verdict" aria-live="polite">
     <div class="verdict-head"><span class="verdict-icon"><${Icon} name=${findings.length ? "alert" : "check"} /></span>
       <h2>${words}</h2>${findings.length ? null : html`<p>Nothing is overdue, late, stalled, paused or full, and a keeper watches.</p>`}</div>

@@ -60,7 +60,7 @@ function Strip() {
       start <code>postroom keeper run</code>, or a server that keeps.</p>`;
   }
   return html`<p class="strip" role="status"><strong class=${overdue ? "bad" : ""}>${overdue ? `${count(overdue)} overdue` : "Nothing is overdue"}</strong>
-    <span class="muted">· ${count(total(room, "processing"))} processing · the keeper sweeps every ${span(room.sweep_interval)}</span></p>`;
+    <span class="muted">${count(total(room, "processing"))} processing, and the keeper sweeps every ${span(room.sweep_interval)}</span></p>`;
 }
 
 /** Whether there has been no keeper for longer than a few sweeps. @param {import("../lib/data.js").Standing | null} room */

@@ -144,7 +144,8 @@ function steps(policy) {
   const base = milliseconds(found[2]), cap = milliseconds(String(policy.backoff_cap ?? ""));
   if (base == null) return policy.backoff;
   const waits = Array.from({ length: most }, (_, n) => span(Math.min(base * Number(found[1] ?? 1) ** n, cap ?? Infinity)));
-  return `${waits.join(", ")}${policy.max_attempts - 1 > most ? ", …" : ""}`;
+  // A number and its unit stay on one line.
+  return `${waits.map((wait) => wait.replaceAll(" ", "\u00a0")).join(", ")}${policy.max_attempts - 1 > most ? ", …" : ""}`;
 }
 
 /** @param {string} text "1m30s" */

@@ -2,7 +2,7 @@
 import { useAudit, verb, why } from "../lib/audit.js";
 import { standing, useLoaded } from "../lib/data.js";
 import { size, span } from "../lib/format.js";
-import { Badge, Card, Empty, Failed, Head, Tabs } from "../lib/parts.js";
+import { Badge, Card, Empty, Failed, Head, QueueLink, Tabs } from "../lib/parts.js";
 import { useQuery } from "../lib/router.js";
 import { roleName, session, useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
@@ -42,7 +42,7 @@ function Configuration() {
     ${tables.map(([name, layer]) => html`<${Card} key=${name} title=${name} flush><${Table} name=${`Settings of ${name}`} keyOf=${(/** @type {any} */ row) => row.name}
       rows=${Object.entries(layer).map(([key, setting]) => ({ name: key, .../** @type {any} */ (setting) }))} columns=${[
         { id: "name", title: "Setting", cell: (/** @type {any} */ row) => html`<code>${row.name}</code>` },
-        { id: "value", title: "Value", cell: (/** @type {any} */ row) => html`<code>${JSON.stringify(row.value)}</code>` },
+        { id: "value", title: "Value", grows: true, cell: (/** @type {any} */ row) => html`<code>${JSON.stringify(row.value)}</code>` },
         { id: "origin", title: "Origin", cell: (/** @type {any} */ row) => html`<${Badge} tone=${row.origin === "default" ? "plain" : "info"}>${row.origin}<//>` },
       ]} /><//>`)}`;
 }
@@ -52,9 +52,9 @@ function Audit() {
   if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
   return html`<${Table} name="Audit" fill rows=${data ?? []} isLoading=${!data} columns=${[
     { id: "at", title: "When", width: "110px", cell: (/** @type {any} */ act) => html`<${When} at=${act.at} />` },
-    { id: "by", title: "Who", cell: (/** @type {any} */ act) => act.by || "—" },
+    { id: "by", title: "Who", wide: true, cell: (/** @type {any} */ act) => act.by || "—" },
     { id: "event", title: "What", cell: (/** @type {any} */ act) => html`<strong>${verb(act)}</strong>` },
-    { id: "queue", title: "Where", cell: (/** @type {any} */ act) => act.queue || "—" },
+    { id: "queue", title: "Where", cell: (/** @type {any} */ act) => (act.queue ? html`<${QueueLink} queue=${act.queue} />` : "—") },
     { id: "count", title: "How many", align: "end", wide: true, cell: (/** @type {any} */ act) => act.count },
     { id: "info", title: "More", wide: true, grows: true, cell: (/** @type {any} */ act) => html`<span title=${why(act)}>${why(act) || "—"}</span>` },
   ]} empty=${html`<${Empty} icon="log" title="Nobody has done anything yet" command="postroom audit tail">Purges, replays, pauses, notes and every other act of a person are kept here for a year, whatever door they came by.<//>`} />`;

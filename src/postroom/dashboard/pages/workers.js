@@ -12,8 +12,8 @@ import { html, useEffect, useRef } from "../lib/ui.js";
 /** @typedef {{name: string, host: string, pid: number, door: string, role: string, queues: string[], concurrency: number, busy: number,
  *   in_flight: number, ids: string[], started: number, last_seen: number, lost: boolean, versions: Record<string, string>}} Worker */
 
-/** Messages that are looked at for the lanes, and places of a lane that are drawn; more are counted. */
-const LOOKED = 500, PLACES = 12;
+/** Messages that are looked at for the lanes, of a lane are drawn, and free places of it; more are counted. */
+const LOOKED = 500, PLACES = 12, FEW = 4;
 
 export function Workers() {
   const { data, error, reload } = useLoaded("workers", { every: 5_000 });
@@ -38,13 +38,13 @@ const runs = (worker, rows) => rows.filter((row) => row.started_at && (row.consu
 
 /** One worker: its places, of which each holds a message or is free. @param {{worker: Worker, rows: any[]}} props */
 function Lane({ worker, rows }) {
-  const free = worker.lost ? 0 : Math.max(0, Math.min(worker.concurrency, PLACES) - rows.length);
-  const more = Math.max(0, rows.length - PLACES) + Math.max(0, worker.concurrency - Math.max(rows.length, PLACES));
+  const free = worker.lost ? 0 : Math.max(0, worker.concurrency - rows.length);
+  const more = Math.max(0, rows.length - PLACES);
   return html`<li class=${`lane${worker.lost ? " lost" : ""}`}><div class="lane-name"><b title=${worker.name}>${worker.name}</b>
       <span class="faint">${worker.lost ? "lost" : `${rows.length} of ${worker.concurrency} busy`}</span></div>
     <ul class="places" aria-label=${`Places of ${worker.name}`}>${rows.slice(0, PLACES).map((row) => html`<li key=${`${row.queue} ${row.id}`}><a class="place" href=${href(at`/queues/${row.queue}/messages/${row.id}`)} title=${`${row.queue}, ${row.id}`}>
         <b>${row.task_name || row.kind || row.queue}</b><span class="place-foot"><${Ran} since=${row.started_at} />${row.deadline == null ? null : html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="until " />`}</span></a></li>`)}
-      ${Array.from({ length: free }, (_, i) => html`<li key=${`free ${i}`} class="place free">free</li>`)}
+      ${free > FEW ? html`<li class="place free">${free} free</li>` : Array.from({ length: free }, (_, i) => html`<li key=${`free ${i}`} class="place free">free</li>`)}
       ${more ? html`<li class="faint places-more">and ${more} more</li>` : null}</ul></li>`;
 }
 
@@ -53,7 +53,7 @@ function Ran({ since }) {
   const element = useRef(/** @type {HTMLSpanElement | null} */ (null));
   useEffect(() => {
     /** @param {number} time */
-    const show = (time) => { if (element.current) element.current.textContent = span(Math.max(0, Math.floor((time - since) / 1_000) * 1_000)); };
+    const show = (time) => { if (element.current) element.current.textContent = time - since < 1_000 ? "0 s" : span(Math.floor((time - since) / 1_000) * 1_000); };
     show(now());
     return everySecond(show);
   }, [since]);

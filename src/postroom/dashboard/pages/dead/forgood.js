@@ -13,7 +13,6 @@ export function ForGood({ name, chosen }) {
   return html`<ul class="forgood">
     <li><b>Goes:</b> the payload, the error with its traceback, and all attempts. This cannot be undone.</li>
     <li><b>Stays:</b> the notes about its group, and a line in the audit that says who did it.</li>
-    ${mayExport && where ? html`<li><b>A way back:</b> <a class="inline-link" href=${BASE + path`dead/${name}/export` + queryText({ where })} download="dead-letters.jsonl">download a copy first</a>;
-      <code>postroom dead import</code> makes dead letters of it again. The audit tells that it was taken.</li>` : null}
+    ${mayExport && where ? html`<li><b>A way back:</b> <a class="inline-link" href=${BASE + path`dead/${name}/export` + queryText({ where })} download="dead-letters.jsonl">download a copy first</a>; <code>postroom dead import</code> makes dead letters of it again. The audit tells that it was taken.</li>` : null}
   </ul>`;
 }

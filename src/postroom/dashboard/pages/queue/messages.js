@@ -103,7 +103,7 @@ function Priorities({ rows, hasMore, labels }) {
   if (levels.size < 2) return null;
   const names = new Map(Object.entries(labels).map(([name, level]) => [level, name]));
   const found = [...levels].sort(([a], [b]) => b - a), most = Math.max(...levels.values());
-  return html`<${Card} title="By priority" actions=${hasMore ? `of the next ${count(rows.length)}` : "of all that is ready"}>
+  return html`<section class="card by-priority" aria-label="By priority"><div><h2>By priority</h2><p class="faint">${hasMore ? `the next ${count(rows.length)}` : "all that is ready"}</p></div>
     <dl class="levels">${found.map(([level, n]) => html`<div key=${level}><dt>${names.get(level) ?? "level"} <span class="faint">${level}</span></dt>
-      <dd><i style=${{ width: `${Math.max(0.5, (100 * n) / most)}%` }}></i><span title=${plural(n, "message")}>${count(n)}</span></dd></div>`)}</dl><//>`;
+      <dd><i style=${{ width: `${Math.max(0.5, (100 * n) / most)}%` }}></i><span title=${plural(n, "message")}>${count(n)}</span></dd></div>`)}</dl></section>`;
 }
