@@ -80,9 +80,13 @@ class Member:
         """It is asked to stop, and given the time that it needs."""
         began = time.monotonic()
         self.process.terminate()
+        self.see_off()
+        return Fault("warm", began, time.monotonic(), self.name)
+
+    def see_off(self) -> None:
+        """Wait for one that was asked to stop; it must end well."""
         code = self._await_end()
         assert code == 0, f"{self.name} ended with {code}:\n{self.log()[-4_000:]}"
-        return Fault("warm", began, time.monotonic(), self.name)
 
     def grace(self) -> Fault:
         """It is asked to stop, and killed when it takes too long.

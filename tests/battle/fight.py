@@ -24,8 +24,8 @@ WORKERS = 3
 _KILL_EVERY, _HURT_EVERY = 6.0, 25.0
 #: So many may wait before the producer holds.
 _MOST_WAITING = 500
-#: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
-_QUIET = 5 * LEASE
+#: Whoever holds something has come back or is taken for dead after so long without any news (leases).
+_QUIET = 5
 _LOOK, _PROBE = 0.1, 0.005
 
 
@@ -127,6 +127,7 @@ class Fight:
     seconds: float
     rate: float = 1.0
     workers: int = WORKERS
+    lease: float = LEASE
     window: float = WINDOW
     quiet: bool = False
     faults: list[Fault] = field(default_factory=list)
@@ -191,7 +192,8 @@ class Fight:
 
     @property
     def _environ(self) -> dict[str, str]:
-        return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book}
+        lease = f"{self.lease:g}"
+        return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book, "BATTLE_LEASE": lease}
 
     def _enlist(self) -> None:
         name = f"w{self._enlisted}"
@@ -246,16 +248,18 @@ class Fight:
         producer.warm()
         self.ledgers.update()
         seen, last = 0, time.monotonic()
-        while self.ledgers.waiting and time.monotonic() < last + _QUIET:
+        while self.ledgers.waiting and time.monotonic() < last + _QUIET * self.lease:
             self.look("draining")
             if self.ledgers.news > seen:
                 seen, last = self.ledgers.news, time.monotonic()
         # What was done twice is done the second time when the lease of the first is over.
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.store.left(), "something is left", patience=3 * LEASE)
+            wait_until(lambda: not self.store.left(), "something is left", patience=3 * self.lease)
         for member in self.crew:
             member.await_ready()
-            member.warm()
+            member.process.terminate()
+        for member in self.crew:
+            member.see_off()
         self.ledgers.update()
 
     def judge(self) -> Verdict:

@@ -21,7 +21,7 @@ from tests.redis import servers
 from tests.redis.proxy import Proxy, proxied
 
 #: What the battle asks of its queues. Who was cut off repeats its put: ids are known for a while.
-_POLICY = {"lease": LEASE, "ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
+_POLICY = {"ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
 REMEMBERS = "10m"
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 #: Where a message is while it is in a Redis; all empty when everything is done.
@@ -50,9 +50,9 @@ class Store:
 
 
 @contextlib.contextmanager
-def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS) -> Iterator[Store]:
+def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS, lease: float = LEASE) -> Iterator[Store]:
     """A new store of this kind, with the queues of the battle in it."""
-    policy = Policy.from_text(_POLICY | {"dedupe_window": remembers})
+    policy = Policy.from_text(_POLICY | {"dedupe_window": remembers, "lease": lease})
     with _KINDS[kind](folder) as store:
         if kind != "stock":
             with postroom.open(store.url) as room:
