@@ -1,6 +1,7 @@
 """The Celery app of the battle, made from its environment: on Postroom, or on kombu's own Redis transport.
 
-BATTLE_BROKER   its URL; the other names are those of `Bench.here`
+BATTLE_BROKER   its URL
+BATTLE_LEASE    the lease of its tasks (seconds); the other names are those of `Bench.here`
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ app.conf.update(
     task_ignore_result=True,
     task_queues=[Queue(name) for name in QUEUES],
     task_default_queue=QUEUES[0],
-    broker_transport_options={"visibility_timeout": LEASE, "delivery_limit": 1_000},
+    broker_transport_options={
+        "visibility_timeout": float(os.environ.get("BATTLE_LEASE", LEASE)),
+        "delivery_limit": 1_000,
+    },
     broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=False,

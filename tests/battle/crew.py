@@ -28,6 +28,7 @@ class Member:
 
     def __init__(self, name: str, command: list[str], folder: Path, environ: Mapping[str, str]) -> None:
         self.name = name
+        self._command = command
         self._folder = folder
         self._log = folder / f"{name}.log"
         told = {"BATTLE_FOLDER": str(folder), "BATTLE_NAME": name, "PYTHONWARNINGS": "ignore"}
@@ -80,9 +81,13 @@ class Member:
         """It is asked to stop, and given the time that it needs."""
         began = time.monotonic()
         self.process.terminate()
+        self.see_off()
+        return Fault("warm", began, time.monotonic(), self.name, self._pool)
+
+    def see_off(self) -> None:
+        """Wait for one that was asked to stop; it must end well."""
         code = self._await_end()
         assert code == 0, f"{self.name} ended with {code}:\n{self.log()[-4_000:]}"
-        return Fault("warm", began, time.monotonic(), self.name)
 
     def grace(self) -> Fault:
         """It is asked to stop, and killed when it takes too long.
@@ -97,7 +102,7 @@ class Member:
         except subprocess.TimeoutExpired:
             return self.hard()._replace(kind="grace", began=began)
         self.end()
-        return Fault("warm", began, time.monotonic(), self.name)
+        return Fault("warm", began, time.monotonic(), self.name, self._pool)
 
     def end(self) -> None:
         """Whatever it is doing: it is no more when this returns, and nobody of its pool."""
@@ -114,7 +119,11 @@ class Member:
 
     @property
     def is_native(self) -> bool:
-        return "tests.battle.native" in self.process.args  # type: ignore[operator]
+        return "tests.battle.native" in self._command
+
+    @property
+    def _pool(self) -> str:
+        return next((pool for pool in ("prefork", "threads") if pool in self._command), "")
 
     def _await_end(self) -> int:
         try:

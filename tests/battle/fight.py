@@ -7,10 +7,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from redis.exceptions import RedisError
 
 from tests.battle import stores
 from tests.battle.crew import BLOWS, Member, producer_command, wait_until, worker_command
@@ -24,9 +26,9 @@ WORKERS = 3
 _KILL_EVERY, _HURT_EVERY = 6.0, 25.0
 #: So many may wait before the producer holds.
 _MOST_WAITING = 500
-#: Whoever holds something has come back or is taken for dead after so long without any news (seconds).
-_QUIET = 5 * LEASE
-_LOOK, _PROBE = 0.1, 0.005
+#: Whoever holds something has come back or is taken for dead after so long without any news (leases).
+_QUIET = 5
+_LOOK, _PROBE = 0.1, 0.02
 
 
 class Leg(NamedTuple):
@@ -127,6 +129,7 @@ class Fight:
     seconds: float
     rate: float = 1.0
     workers: int = WORKERS
+    lease: float = LEASE
     window: float = WINDOW
     quiet: bool = False
     faults: list[Fault] = field(default_factory=list)
@@ -152,15 +155,28 @@ class Fight:
             self.drain(producer)
         return self.judge()
 
-    def _probe(self, over: threading.Event) -> None:
+    @contextlib.contextmanager
+    def _probing(self) -> Iterator[None]:
         """Note when the store is slow by itself: whoever waits for it then is not to blame."""
-        ledger = Ledger(self.folder / "store-probe.ledger")
-        while not over.wait(_PROBE):
-            began = time.monotonic()
-            with contextlib.suppress(Exception):  # it may well be away
-                self.store.probe()
-            if time.monotonic() - began > SLOW:
-                ledger.note("slow", "-", began)
+        over, ledger = threading.Event(), Ledger(self.folder / "store-probe.ledger")
+
+        def probe(ask: Callable[[], object]) -> None:
+            while not over.wait(_PROBE):
+                began = time.monotonic()
+                with contextlib.suppress(RedisError):  # it may well be away
+                    ask()
+                if time.monotonic() - began > SLOW:
+                    ledger.note("slow", "-", began)
+
+        threads = [threading.Thread(target=probe, args=(ask,), name="probe") for ask in self.store.probes]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
 
     @contextlib.contextmanager
     def fighting(self) -> Iterator[Member]:
@@ -170,28 +186,24 @@ class Fight:
 
             book.make(self._book)
         everybody: list[Member] = []
-        over = threading.Event()
-        probing = threading.Thread(target=self._probe, args=(over,), name="probe")
-        probing.start()
-        try:
-            for _ in range(self.workers):
-                self._enlist()
-            for member in self.crew:
-                member.await_ready()
-            rate, longest = self.leg.pace
-            command = producer_command(self.leg.crew, self._url, self.seed, rate * self.rate, longest)
-            producer = Member("producer", command, self.folder, self._environ)
-            everybody.append(producer)
-            yield producer
-        finally:
-            for member in (*everybody, *self.crew):
-                member.end()
-            over.set()
-            probing.join()
+        with self._probing():
+            try:
+                for _ in range(self.workers):
+                    self._enlist()
+                for member in self.crew:
+                    member.await_ready()
+                rate, longest = self.leg.pace
+                command = producer_command(self.leg.crew, self._url, self.seed, rate * self.rate, longest)
+                everybody.append(Member("producer", command, self.folder, self._environ))
+                yield everybody[0]
+            finally:
+                for member in (*everybody, *self.crew):
+                    member.end()
 
     @property
     def _environ(self) -> dict[str, str]:
-        return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book}
+        lease = f"{self.lease:g}"
+        return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book, "BATTLE_LEASE": lease}
 
     def _enlist(self) -> None:
         name = f"w{self._enlisted}"
@@ -246,16 +258,18 @@ class Fight:
         producer.warm()
         self.ledgers.update()
         seen, last = 0, time.monotonic()
-        while self.ledgers.waiting and time.monotonic() < last + _QUIET:
+        while self.ledgers.waiting and time.monotonic() < last + _QUIET * self.lease:
             self.look("draining")
             if self.ledgers.news > seen:
                 seen, last = self.ledgers.news, time.monotonic()
         # What was done twice is done the second time when the lease of the first is over.
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.store.left(), "something is left", patience=3 * LEASE)
+            wait_until(lambda: not self.store.left(), "something is left", patience=3 * self.lease)
         for member in self.crew:
             member.await_ready()
-            member.warm()
+            member.process.terminate()
+        for member in self.crew:
+            member.see_off()
         self.ledgers.update()
 
     def judge(self) -> Verdict:

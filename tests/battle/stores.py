@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 import postroom
 from postroom.policy import Policy
@@ -21,7 +26,7 @@ from tests.redis import servers
 from tests.redis.proxy import Proxy, proxied
 
 #: What the battle asks of its queues. Who was cut off repeats its put: ids are known for a while.
-_POLICY = {"lease": LEASE, "ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
+_POLICY = {"ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
 REMEMBERS = "10m"
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 #: Where a message is while it is in a Redis; all empty when everything is done.
@@ -45,14 +50,14 @@ class Store:
     left: Callable[[], dict[str, int]]
     #: Bytes that it takes now, by where.
     sizes: Callable[[], dict[str, int]]
-    #: Asks it for nothing, past Postroom: how long that takes is the machine's doing.
-    probe: Callable[[], object]
+    #: Each asks a server for nothing, past Postroom: how long that takes is the machine's doing.
+    probes: tuple[Callable[[], object], ...]
 
 
 @contextlib.contextmanager
-def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS) -> Iterator[Store]:
+def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS, lease: float = LEASE) -> Iterator[Store]:
     """A new store of this kind, with the queues of the battle in it."""
-    policy = Policy.from_text(_POLICY | {"dedupe_window": remembers})
+    policy = Policy.from_text(_POLICY | {"dedupe_window": remembers, "lease": lease})
     with _KINDS[kind](folder) as store:
         if kind != "stock":
             with postroom.open(store.url) as room:
@@ -66,7 +71,7 @@ def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS) -> Iterator[S
 
 @contextlib.contextmanager
 def _redis(folder: Path, broker: str = "postroom+") -> Iterator[Store]:
-    with servers.single(ALWAYS) as server, proxied(server.port) as proxy:
+    with servers.single(ALWAYS) as server, proxied(server.port) as proxy, _pinging([server]) as pings:
         url = f"redis://{servers.HOST}:{proxy.port}/0"
         yield Store(
             url,
@@ -74,7 +79,7 @@ def _redis(folder: Path, broker: str = "postroom+") -> Iterator[Store]:
             _hurts_of_one(server, proxy),
             lambda: _left_in_stock(server) if not broker else _left([server], url),
             lambda: _redis_size(server),
-            lambda: server.ask("PING"),
+            pings,
         )
 
 
@@ -128,6 +133,15 @@ def _disconnected(which: Callable[[], list[servers.Server]]) -> Hurt:
     return disconnected
 
 
+@contextlib.contextmanager
+def _pinging(nodes: list[servers.Server]) -> Iterator[tuple[Callable[[], object], ...]]:
+    """A connection of its own to each; one that is lost is made again by the next ping."""
+    with contextlib.ExitStack() as stack:
+        options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_timeout": servers.PATIENCE}
+        made = [stack.enter_context(redis.Redis(servers.HOST, node.port, **options)) for node in nodes]
+        yield tuple(client.ping for client in made)
+
+
 def _redis_size(server: servers.Server) -> dict[str, int]:
     told = dict(
         line.split(":", 1) for line in server.ask("INFO", "memory").decode().split("\r\n") if ":" in line
@@ -140,7 +154,7 @@ def _redis_size(server: servers.Server) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _sentinel(folder: Path) -> Iterator[Store]:
-    with servers.sentinel(ALWAYS) as setup:
+    with servers.sentinel(ALWAYS) as setup, _pinging(setup.servers) as pings:
         url = setup.url(durability="replicated")
 
         def quick(on: bool) -> None:
@@ -170,13 +184,13 @@ def _sentinel(folder: Path) -> Iterator[Store]:
             },
             lambda: _left([setup.primary], url),
             lambda: _redis_size(setup.primary),
-            lambda: setup.primary.ask("PING"),
+            pings,
         )
 
 
 @contextlib.contextmanager
 def _cluster(folder: Path) -> Iterator[Store]:
-    with servers.cluster(ALWAYS) as setup:
+    with servers.cluster(ALWAYS) as setup, _pinging(setup.servers) as pings:
         url = setup.url(durability="replicated")
 
         def primaries() -> list[servers.Server]:
@@ -216,7 +230,7 @@ def _cluster(folder: Path) -> Iterator[Store]:
             },
             lambda: _left(primaries(), url),
             lambda: dict(sum((Counter(_redis_size(server)) for server in primaries()), Counter())),
-            lambda: [server.ask("PING") for server in setup.primaries],
+            pings,
         )
 
 
@@ -248,7 +262,7 @@ def _sqlite(folder: Path) -> Iterator[Store]:
     url = f"sqlite:///{store}"
     hurts: dict[str, Hurt] = {"disk full": full} if mounted else {}
     try:
-        yield Store(url, f"postroom+{url}", hurts, left, lambda: _file_sizes(store), lambda: None)
+        yield Store(url, f"postroom+{url}", hurts, left, lambda: _file_sizes(store), ())
     finally:
         if mounted:
             subprocess.run(["umount", "--lazy", disk], check=True)

@@ -72,7 +72,7 @@ def test_a_leg_that_was_lost_is_told_and_its_ledgers_are_kept(tmp_path: Path, fo
     assert [path.name for path in one.folder.glob("*/*.ledger")] == ["w0-1.ledger"]
     kept = json.loads((one.folder / "redis-threads.json").read_text())
     assert kept["complaints"] == ["1 lost: a"]
-    assert kept["blows"] == [{"kind": "hard", "began": 1.0, "over": 2.0, "worker": "w0"}]
+    assert kept["blows"] == [{"kind": "hard", "began": 1.0, "over": 2.0, "worker": "w0", "pool": ""}]
 
 
 def test_the_comparison_may_lose(tmp_path: Path, fought: Fought) -> None:

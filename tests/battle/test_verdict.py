@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.battle.verdict import KILLED_AWAY, STARVED, Fault, Verdict, judge
+from tests.battle.verdict import KILLED_AWAY, STARVED, UNACCEPTED, Fault, Verdict, judge
 from tests.chaos.ledger import Line
 
 SENT = ["producer-1 0.0 intend a 0.0", "producer-1 0.1 accepted a"]
@@ -12,6 +12,7 @@ FIRST = ["v-2 1.0 begin a", "v-2 2.0 end a"]
 SECOND = ["w-3 9.0 begin a", "w-3 9.5 end a"]
 #: Both fall into the last moments of the first run.
 KILLED = Fault("hard", 2.01, 2.02, "v")
+ASKED = Fault("warm", 1.5, 3.0, "v")
 LATER = Fault("hard", 2.09, 2.1, "v")
 SOON, DURING = Fault("cut", 2.06, 4.0), Fault("hard", 3.0, 3.1, "v")
 CUT = Fault("cut", 2.01, 4.0)
@@ -51,6 +52,8 @@ def parsed(text: str) -> Line:
             {"a": STARVED},
         ),
         ([*SENT, *FIRST, "v-2 2.05 slow - 2.01", *SECOND], [SOON, DURING], {"a": STARVED}),
+        # Celery's parent had not heard of it when it was asked to stop.
+        ([*SENT, *FIRST, *SECOND], [ASKED._replace(began=0.99, pool="prefork")], {"a": UNACCEPTED}),
         (SENT[:1], [], {}),
     ],
 )
@@ -80,6 +83,14 @@ def test_what_has_a_reason_is_good(lines: list[str], faults: list[Fault], causes
         ([*SENT, *FIRST, "v-2 1.9 slow - 1.8", *SECOND], [LATER], "1 unattributed"),
         ([*SENT, *FIRST, "w-3 2.08 slow - 2.01", *SECOND], [LATER], "1 unattributed"),
         ([*SENT, *FIRST, "v-2 2.08 slow - 2.01", *SECOND], [], "1 unattributed"),
+        # Long before it was asked to stop; other pools do not forget.
+        ([*SENT, *FIRST, *SECOND], [ASKED._replace(pool="prefork")], "1 unattributed"),
+        ([*SENT, *FIRST, *SECOND], [ASKED._replace(began=0.99, pool="threads")], "1 unattributed"),
+        (
+            [*SENT, *FIRST, *SECOND],
+            [ASKED._replace(began=0.99, pool="prefork", worker="w")],
+            "1 unattributed",
+        ),
         # Begun elsewhere before the fault that would explain it.
         ([*SENT, FIRST[0], *SECOND], [Fault("hard", 9.2, 9.3, "v")], "1 unattributed"),
     ],

@@ -26,6 +26,9 @@ KILLED_AWAY = "killed, store away"
 RETURN = 5.0
 #: The machine gave its worker no time to tell anybody. On one that is not busy there must be none.
 STARVED = "starved"
+#: A prefork parent of Celery that stops forgets what it gave a child and was not told of yet, although the
+#: child works on it (`flush` of celery.concurrency.asynpool): nobody acks that.
+UNACCEPTED = "forgotten by prefork"
 
 
 class Fault(NamedTuple):
@@ -35,12 +38,18 @@ class Fault(NamedTuple):
     began: float
     over: float
     worker: str = ""
+    #: Celery's, if it was a worker of Celery.
+    pool: str = ""
 
     def excuses(self, worker: str, since: float, until: float, window: float) -> bool:
         """Whether it may be why something of this worker, of this time, was done again."""
         if self.kind in POLITE or self.worker not in ("", worker):
             return False
         return since <= self.over + window and until >= self.began - window
+
+    def forgets(self, run: Run, window: float) -> bool:
+        """Whether it stopped a prefork parent politely that had not heard yet that its child began this."""
+        return self.pool == "prefork" and self.worker == run.worker and run.began >= self.began - window
 
 
 class Run(NamedTuple):
@@ -100,7 +109,7 @@ class Verdict:
     @property
     def bounded(self) -> int:
         """Those of which a fault may cost one, in the mean."""
-        return sum(cause not in ("", KILLED_AWAY, STARVED) for cause in self.duplicated.values())
+        return sum(cause not in ("", KILLED_AWAY, STARVED, UNACCEPTED) for cause in self.duplicated.values())
 
     @property
     def blows(self) -> int:
@@ -202,6 +211,8 @@ class Known(NamedTuple):
             return KILLED_AWAY
         if excuses:
             return min(excuses, key=lambda fault: not fault.worker).kind  # its own, if there is one
+        if any(fault.forgets(run, self.window) for fault in self.faults):
+            return UNACCEPTED
         return STARVED if ended and self._starved(run.worker, until) else None
 
     def _killed_during(self, away: Fault, worker: str) -> bool:

@@ -24,12 +24,13 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.mark.parametrize("leg", [Leg("redis", "prefork"), Leg("sqlite", "threads")], ids=lambda leg: leg.name)
 def test_a_short_battle(leg: Leg, tmp_path: Path) -> None:
     """The long one, with its figures, is `make battle`."""
-    with opened(leg.store, tmp_path) as store:
+    # A worker that the machine stops for some seconds must not lose its lease.
+    with opened(leg.store, tmp_path, lease=15) as store:
         calm = dataclasses.replace(store, hurts={})  # what a store suffers has tests of its own
-        # 25 ms on a machine that has time for us: `make battle` insists on them.
-        fight = Fight(leg, calm, tmp_path, seed=7, seconds=7, workers=2, window=5.0, quiet=True)
+        # 25 ms on a machine that has time for us, and one a kill: `make battle` insists on them.
+        fight = Fight(leg, calm, tmp_path, 7, seconds=7, workers=2, lease=15, window=5.0, quiet=True)
         verdict = fight.run()
-    assert verdict.complaints == []
+    assert (verdict.lost, verdict.unattributed, verdict.left) == ([], [], {})
     assert verdict.submitted > 100
     assert sum(verdict.faults.values()) == 3
 

@@ -1,0 +1,57 @@
+"""What is left in a store is seen, and a store that was hurt serves again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import postroom
+from postroom.errors import EngineUnavailable
+from tests.battle.stores import opened
+from tests.battle.work import QUEUES
+
+#: No answer comes from a store that is cut off; how long that takes is not of interest here.
+QUICK = "?socket_timeout=500ms&socket_connect_timeout=500ms"
+
+
+@pytest.mark.parametrize(
+    ("kind", "ready"), [("sqlite", {"ready": 1}), ("redis", {"ready": 1, "key ready": 1, "key body": 1})]
+)
+def test_what_is_left_is_seen(tmp_path: Path, kind: str, ready: dict[str, int]) -> None:
+    with opened(kind, tmp_path, remembers="0s") as store, postroom.open(store.url) as room:
+        queue = room.queue(QUEUES[0])
+        assert store.left() == {}
+        queue.put(["a", 0.0])
+        assert store.left() == ready
+        delivery = queue.claim(timeout=0)
+        assert delivery
+        assert store.left()["processing"] == 1
+        delivery.ack()
+        assert store.left() == {}
+        assert all(size > 0 for size in store.sizes().values())
+
+
+def test_a_redis_that_was_hurt_serves_again(tmp_path: Path) -> None:
+    with opened("redis", tmp_path) as store, postroom.open(store.url + QUICK) as room:
+        queue = room.queue(QUEUES[0])
+        assert set(store.hurts) == {"restart", "freeze", "cut", "stall"}
+        for count, (kind, hurt) in enumerate(store.hurts.items()):
+            queue.put([kind, 0.0])
+            with hurt(random.Random(1)):
+                if kind != "stall":  # new connections work
+                    with pytest.raises(EngineUnavailable):
+                        queue.stats()
+            eventually_puts(queue, count)
+
+
+def eventually_puts(queue: postroom.Queue, count: int) -> None:
+    """A call may meet a connection that is dead; the next one does not."""
+    for _ in range(20):
+        try:
+            assert queue.stats().ready == count + 1
+            return
+        except EngineUnavailable:
+            continue
+    pytest.fail("it does not serve again")
