@@ -92,6 +92,11 @@ def test_who_is_not_first_is_told() -> None:
     assert "| one by one, /s | Redis | **Postroom** (400) | first (400) |" in shown
 
 
+def test_who_was_ahead_in_one_round_and_behind_in_another_is_level() -> None:
+    found = values(postroom=[400, 400, 200], huey=[300, 300, 300], dramatiq=[900, 900, 900])
+    assert "| dramatiq (900) | 2. of 3 (400), level with huey |" in page.tables(found)
+
+
 def test_what_a_peer_cannot_do_is_no_zero() -> None:
     found = values(postroom=[9, 9, 9], huey=[8, 8, 8], dramatiq=[7, 7, 7])
     found["disciplines"]["bulk"] = {"load": [1], "runners": {"postroom": {"rate": [9]}}, "crashes": {}}

@@ -46,10 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.dir.mkdir(parents=True, exist_ok=True)
     size = replace(QUICK if options.quick else Size(), hands=options.hands)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     found = _measured(options, size, _present(options.peers))
     print(page.tables(found))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.publish:
         page.publish(found)
     return 1 if any(one["crashes"] for one in found["disciplines"].values()) else 0
@@ -79,6 +78,8 @@ def _measured(options: argparse.Namespace, size: Size, runners: list[Runner]) ->
                     return found
                 _say(f"round {number} of {options.rounds}: {name}")
                 _round(trial, name, runners, found["disciplines"])
+                # Every time: who interrupts it keeps what was measured until then.
+                options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 

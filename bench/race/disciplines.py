@@ -17,8 +17,9 @@ from bench.systems import Terms
 Figures = dict[str, float]
 Say = Callable[[str], None]
 
-#: How often they take turns at putting in a trial; the first slice warms up and is not counted.
-_SLICES = 5
+#: How often they take turns at putting in a trial, one by one and in bulk; the first slice warms up and is
+#: not counted. Many short ones, because the load of a machine comes and goes.
+_SLICES, _BULKS = 15, 5
 _IDLE = 1_000  # room in a ledger for what comes besides
 #: How long a silent worker is trusted, where that can be set, and its jobs are waited for (seconds).
 LEASE, PATIENCE = 10, 100
@@ -29,7 +30,7 @@ _TOGETHER = 5  # how many are killed at a time: that takes patience, not process
 class Size:
     """How much of everything."""
 
-    slice: int = 200
+    slice: int = 100
     bulk: int = 2_000
     jobs: float = 1.0
     samples: int = 100
@@ -81,7 +82,7 @@ class Trial:
             self.say(f"{runner.slug} crashed: {self.crashes[runner.slug]}")
             return None
 
-    def by_turns(self, runners: Sequence[Runner], order: str, count: int) -> dict[str, Figures]:
+    def by_turns(self, runners: Sequence[Runner], order: str, count: int, slices: int) -> dict[str, Figures]:
         """All are open at once, and each puts a slice when it is its turn; who begins changes."""
         rates: dict[str, list[float]] = {}
         with ExitStack() as stack:
@@ -89,7 +90,7 @@ class Trial:
             for runner in runners:
                 senders[runner.slug] = stack.enter_context(self.track.lane(runner, Terms())).sender()
             turns = list(senders)
-            for _ in range(1 + _SLICES):
+            for _ in range(1 + slices):
                 turns.append(turns.pop(0))
                 for slug in turns:
                     seconds = senders[slug].ask(do=order, count=count)["seconds"]
@@ -98,11 +99,11 @@ class Trial:
 
 
 def enqueue(trial: Trial, runners: Sequence[Runner]) -> dict[str, Figures]:
-    return trial.by_turns(runners, "put", trial.size.slice)
+    return trial.by_turns(runners, "put", trial.size.slice, _SLICES)
 
 
 def bulk(trial: Trial, runners: Sequence[Runner]) -> dict[str, Figures]:
-    return trial.by_turns(runners, "put_many", trial.size.bulk)
+    return trial.by_turns(runners, "put_many", trial.size.bulk, _BULKS)
 
 
 def drain(trial: Trial, runners: Sequence[Runner]) -> dict[str, Figures]:

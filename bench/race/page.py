@@ -173,19 +173,36 @@ def _standings(found: dict[str, Any]) -> str:
 
 
 def _standing(found: dict[str, Any], column: _Column, stores: Sequence[str]) -> str:
-    middles = {
-        runner.slug: statistics.median(values)
+    """By medians; but who was ahead of us in one round and behind in another is level with us."""
+    every = {
+        runner.slug: values
         for runner in FIELD
         if runner.store in stores and (values := column.values(found, runner.slug))
     }
-    ours = middles.get(_OURS[stores[0]])
+    ours = every.pop(_OURS[stores[0]], None)
     if ours is None:
         return ""
-    best = column.best(middles.values())
-    first = [_name(SLUGS[slug]) for slug, middle in middles.items() if middle == best]
-    ahead = sum(column.best(middle, ours) != ours for middle in middles.values())
-    place = "first" if not ahead else f"{ahead + 1}. of {len(middles)}"
-    return f"{', '.join(first)} ({column.cell([best])}) | {place} ({column.cell([ours])})"
+    best = column.best(map(statistics.median, [ours, *every.values()]))
+    first = [slug for slug, values in every.items() if statistics.median(values) == best]
+    first += [_OURS[stores[0]]] if statistics.median(ours) == best else []
+    ahead = [slug for slug, values in every.items() if _sides(column, ours, values) == {True}]
+    level = [slug for slug, values in every.items() if len(_sides(column, ours, values)) > 1]
+    place = f"{len(ahead) + 1}. of {len(every) + 1}" if ahead else "first"
+    beside = f", level with {_names(level)}" if level else ""
+    middle = column.cell([statistics.median(ours)])
+    return f"{_names(first)} ({column.cell([best])}) | {place} ({middle}){beside}"
+
+
+def _sides(column: _Column, ours: Sequence[float], theirs: Sequence[float]) -> set[bool]:
+    """Of the rounds that both ran: whether they were ahead; an equal round is both."""
+    sides = set()
+    for us, them in zip(ours, theirs, strict=False):
+        sides |= {column.best(us, them) != us} if us != them else {True, False}
+    return sides
+
+
+def _names(slugs: Sequence[str]) -> str:
+    return ", ".join(_name(SLUGS[slug]) for slug in slugs)
 
 
 def _terms(found: dict[str, Any]) -> str:

@@ -61,12 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         for name in options.only:
             found["curves"][name] = _curve(name, options, Path(folder), kept, end)
+            _keep(found, options.json)
     print(page.tables(found))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.publish:
         page.publish(found)
     return 0
+
+
+def _keep(found: dict[str, Any], path: Path) -> None:
+    """After every curve: who interrupts the next has these."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _curve(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import postroom
-from bench.scaling.curves import Curve, Figures, calls, medians
+from bench.scaling.curves import Curve, Figures, calls, quiet
 from bench.stage import Stage
 from postroom.queue import Queue
 from tests.redis import servers
@@ -62,7 +62,7 @@ class Shapes(Curve):
             for name in random.sample(list(_SHAPES), len(_SHAPES)):
                 spent = calls(random.choice(self._queues[name]))
                 turns[name].append({what: seconds * 1e6 for what, seconds in spent.items()})
-        return {name: medians(every) for name, every in turns.items()}
+        return {name: quiet(every) for name, every in turns.items()}
 
     def _opened(self, shape: Callable[[], AbstractContextManager[str]], kept: ExitStack) -> list[Queue]:
         room = kept.enter_context(postroom.open(kept.enter_context(shape())))

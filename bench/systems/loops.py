@@ -62,7 +62,7 @@ class Streaq(Asynchronous):
         if self._terms.lease:
             options["idle_timeout"] = self._terms.lease
         if self._terms.priorities:
-            options["priorities"] = ["urgent", "normal"]
+            options["priorities"] = ["normal", "urgent"]  # from the lowest
         self._worker = importlib.import_module("streaq").Worker(self._url, **options)
 
         async def job(body: Any) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import postroom
-from bench.stage import BODY
 from bench.systems.system import Body, System
 from postroom import Delivery, Policy, Worker
 
@@ -31,9 +30,6 @@ class Postroom(System):
 
     def send_many(self, bodies: Sequence[Body]) -> None:
         self._queue.put_many(bodies)
-
-    def fill(self, count: int) -> None:
-        self._queue.put_many([BODY] * count)
 
     def work(self) -> None:
         def handler(delivery: Delivery) -> None:

@@ -86,7 +86,11 @@ class System(ABC):
 
     def fill(self, count: int) -> None:
         """So many jobs for a drain, however they get there."""
-        self.put(count)
+        try:
+            for done in range(0, count, 1_000):
+                self.send_many([BODY] * min(1_000, count - done))
+        except Unable:
+            self.put(count)
 
     @abstractmethod
     def work(self) -> None:
