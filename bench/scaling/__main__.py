@@ -81,7 +81,7 @@ def _curve(
     if name == "messages" and options.deep:
         sizes = [*sizes, 10_000_000]
     curves = {
-        engine: CURVES[name](Stage(engine, folder, options.quick, _say, kept), sizes)
+        engine: CURVES[name](Stage(engine, folder, options.quick, say=_say, kept=kept), sizes)
         for engine in options.engine
         if name != "shapes" or engine == "redis"
     }
