@@ -1,7 +1,7 @@
 """The dashboard in a real Chromium, in front of a real server: what it weighs, when it can be used, what it
 costs the browser while 50,000 countdowns run, and whether it grows while events come in for long.
 
-Durations are the browser's own: the time it spent in scripts, and the heap after a collection.
+What it costs is the browser's own word: processor time of the page's thread, and the heap after a collection.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _PATIENCE = 300_000
 _SCREENS, _GLANCE = 60, 50
 #: Events a second, and threads that bring them about: a disk serves several at once.
 _EVENTS, _HANDS = 200, 4
-#: How often the browser looks at what it does (microseconds), and what it calls doing none of our scripts.
-_SAMPLING, _NO_SCRIPT = 500, ("(root)", "(program)", "(idle)")
 #: For so long nobody loses what he works on.
 _LONG = "12h"
 
@@ -77,22 +75,20 @@ class Sight:
         self.page.set_default_timeout(_PATIENCE)
         self.page.add_init_script(_WHEN_USABLE)
         self._line: CDPSession = context.new_cdp_session(self.page)
-        self._line.send("Profiler.enable")
-        self._line.send("Profiler.setSamplingInterval", {"interval": _SAMPLING})
+        self._line.send("Performance.enable", {"timeDomain": "threadTicks"})
         self.page.goto(f"http://127.0.0.1:{server.port}/#{path}")
 
     def scripting(self, work: Callable[[], object]) -> float:
-        """Milliseconds that the browser spends in scripts and in collecting their garbage while this is done.
-
-        By samples: its counter ScriptDuration leaves out whatever runs when a promise is kept.
-        """
-        self._line.send("Profiler.start")
+        """Milliseconds of processor time that the page's thread spends while this is done, but for styles and
+        layout: its scripts, what they parse, their garbage, and painting. What others do does not count."""
+        before = self._spent()
         work()
-        profile: dict[str, Any] = self._line.send("Profiler.stop")["profile"]
-        names = {node["id"]: node["callFrame"]["functionName"] for node in profile["nodes"]}
-        spans = zip(profile["samples"], profile["timeDeltas"][1:], strict=False)  # each until the next sample
-        spent: float = sum(span for node, span in spans if names[node] not in _NO_SCRIPT)
-        return spent / 1_000
+        return (self._spent() - before) * 1_000
+
+    def _spent(self) -> float:
+        found: dict[str, Any] = self._line.send("Performance.getMetrics")
+        spent: dict[str, float] = {each["name"]: each["value"] for each in found["metrics"]}
+        return spent["TaskDuration"] - spent["LayoutDuration"] - spent["RecalcStyleDuration"]
 
     def heap(self) -> float:
         """What is left after a collection (MB)."""

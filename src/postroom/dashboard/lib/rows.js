@@ -67,10 +67,13 @@ function listOf(fetchPage, key, tell) {
   const draw = () => {
     if (isOver) return;
     const rows = flat();
+    tell({ rows, pending: waiting.size ? countNew(rows) : 0, isLoading: isMore || (!pages.length && !error), hasMore: Boolean(pages.at(-1)?.next), error });
+  };
+
+  /** @param {Row[]} rows How many of those that wait are not among them. */
+  const countNew = (rows) => {
     const there = new Set(rows.map(key));
-    let pending = 0;
-    for (const page of waiting.values()) for (const row of page.rows) if (!there.has(key(row))) pending += 1;
-    tell({ rows, pending, isLoading: isMore || (!pages.length && !error), hasMore: Boolean(pages.at(-1)?.next), error });
+    return [...waiting.values()].reduce((sum, page) => sum + page.rows.filter((row) => !there.has(key(row))).length, 0);
   };
 
   /** @param {string | null} from @returns {Promise<Page>} */
@@ -92,11 +95,14 @@ function listOf(fetchPage, key, tell) {
   /** @param {number} number @param {Page} fresh */
   const merge = (number, fresh) => {
     const old = pages[number];
-    const elsewhere = new Set(pages.flatMap((page, i) => (i === number ? [] : page.rows.map(key))));
-    fresh.rows = fresh.rows.filter((row) => !elsewhere.has(key(row)));
-    const now = new Map(fresh.rows.map((row) => [key(row), row]));
     const known = new Set(old.rows.map(key));
-    const isNew = fresh.rows.some((row) => !known.has(key(row)));
+    const hasNew = () => fresh.rows.some((row) => !known.has(key(row)));
+    if (hasNew()) { // only then all pages are looked through: mostly nothing has moved
+      const elsewhere = new Set(pages.flatMap((page, i) => (i === number ? [] : page.rows.map(key))));
+      fresh.rows = fresh.rows.filter((row) => !elsewhere.has(key(row)));
+    }
+    const isNew = hasNew();
+    const now = new Map(fresh.rows.map((row) => [key(row), row]));
     const isLast = number === pages.length - 1;
     if (!isNew || isStill || !old.rows.length || (isLast && appendsOnly(fresh.rows, known))) {
       waiting.delete(number);

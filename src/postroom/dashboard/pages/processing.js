@@ -15,7 +15,7 @@ import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
-import { html, useEffect, useState } from "../lib/ui.js";
+import { html, useEffect, useMemo, useState } from "../lib/ui.js";
 
 /** So many sweeps may be missed before it is said that nobody sweeps. */
 const MISSED = 3;
@@ -33,7 +33,7 @@ export function Processing() {
   const found = useRows(messagesOf("processing", queue), {
     of: queue, every: 2_000, when: (event) => event.name === "requeue" || event.name === "move_to_dlq",
   });
-  const rows = found.rows.filter(matcher(text)).sort((a, b) => (a.deadline ?? Infinity) - (b.deadline ?? Infinity));
+  const rows = useMemo(() => found.rows.filter(matcher(text)).sort((a, b) => (a.deadline ?? Infinity) - (b.deadline ?? Infinity)), [found.rows, text]);
   const mayMove = useCan("move");
   const names = (room?.queues ?? []).filter((each) => each.processing).map((each) => each.queue);
   return html`<${Head} title="Processing" sub="Whoever does not finish, renew or answer in time loses the message: it goes to somebody else.">
