@@ -161,11 +161,11 @@ def test_the_probe_of_readiness_asks_no_queue(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
-    """The keeper samples every ten seconds; the first may have come before the queue."""
-    http.post("/queues/emails/messages", json={"body": 1})
+    """The keeper samples every ten seconds; the first may have come before the queue, which is its own."""
+    http.post("/queues/charted/messages", json={"body": 1})
 
     def sampled() -> Any:
-        found = http.get("/samples", params={"queue": "emails", "over": "10m"}).json()
+        found = http.get("/samples", params={"queue": "charted", "over": "10m"}).json()
         return found if found["at"] else None
 
     found = until(sampled)
