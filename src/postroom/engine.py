@@ -331,6 +331,13 @@ class Engine(abc.ABC):
         A reader that fell behind what the topic keeps is told how much it missed.
         """
 
+    @abc.abstractmethod
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        """The names of topics that something was published to, in their order, behind `after`.
+
+        A topic whose last entry is gone may be named for a while; nothing but a list depends on it.
+        """
+
     # --- the engine itself ------------------------------------------------------------------
 
     @abc.abstractmethod

@@ -152,6 +152,9 @@ class Through(Engine):
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         return self.engine.read(topic, after=after, limit=limit)
 
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        return self.engine.topics(after=after, limit=limit)
+
     def now(self) -> int:
         return self.engine.now()
 

@@ -6,6 +6,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -62,6 +63,20 @@ def test_breakers_are_opened_and_closed(http: httpx.Client) -> None:
     assert (opened["state"], opened["forced"], opened["reason"]) == ("open", True, "maintenance")
     assert http.get("/breakers").json()["psp"]["state"] == "open"
     assert http.post("/breakers/psp/close").json()["state"] == "closed"
+
+
+def test_topics_are_listed_page_by_page(http: httpx.Client) -> None:
+    for topic in ("news", "alarms", "prices/eu"):
+        assert http.post(f"/topics/{quote(topic, safe='')}", json={"entries": [1]}).status_code == 204
+    named: list[str] = []
+    page = http.get("/topics", params={"limit": 1}).json()
+    while page["cursor"]:
+        named += page["topics"]
+        page = http.get("/topics", params={"limit": 1, "after": page["cursor"]}).json()
+    assert {"alarms", "news", "prices/eu"} <= set(named)
+    assert named == sorted(named)
+    assert "audit" not in named
+    assert http.get("/topics", params={"limit": 0}).status_code == 400
 
 
 def test_a_topic_is_read_from_a_cursor(http: httpx.Client) -> None:
@@ -146,8 +161,8 @@ def test_the_probe_of_readiness_asks_no_queue(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
-    """The keeper samples every ten seconds; the first may have come before the queue."""
-    http.post("/queues/charted/messages", json={"body": 1})  # nobody else's: samples outlive a purge
+    """The keeper samples every ten seconds; the first may have come before the queue, which is its own."""
+    http.post("/queues/charted/messages", json={"body": 1})
 
     def sampled() -> Any:
         found = http.get("/samples", params={"queue": "charted", "over": "10m"}).json()

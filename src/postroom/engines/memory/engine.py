@@ -21,7 +21,16 @@ from postroom.engines.steps.engine import Step, SteppedEngine, T, wall_clock
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict
 from postroom.findings import Finding, worth_a_change
-from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_limit, check_name, check_publish, topic_age
+from postroom.limits import (
+    AUDIT,
+    MAX_BODY,
+    TOPIC_LIMIT,
+    check_after,
+    check_limit,
+    check_name,
+    check_publish,
+    topic_age,
+)
 from postroom.logs import Log, TopicEntry, TopicPage, drop_told
 from postroom.policy import Policy
 from postroom.records import Records
@@ -124,7 +133,9 @@ class MemoryEngine(SteppedEngine):
     def publish(self, topic: str, entries: Sequence[bytes]) -> None:
         check_publish(topic, entries)
         with self._lock:
-            self._append(topic, entries, self._now())
+            now = self._now()
+            if entries:
+                self._append(topic, entries, now)
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")
@@ -133,6 +144,13 @@ class MemoryEngine(SteppedEngine):
             self._now()
             journal: Journal[TopicEntry] = self._topics.get(topic) or Journal(TOPIC_LIMIT)
             return TopicPage(*journal.read(after, limit))
+
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        check_after(after)
+        check_limit(limit)
+        with self._lock:
+            self._now()
+            return sorted(name for name in self._topics if name > after)[:limit]
 
     def _append(self, topic: str, entries: Sequence[bytes], now: int) -> None:
         journal = self._topics.setdefault(topic, Journal(TOPIC_LIMIT))

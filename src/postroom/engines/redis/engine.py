@@ -388,6 +388,12 @@ class RedisEngine(Engine):
         self._check_open()
         return self._topics.read(topic, after, limit)
 
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        check_after(after)
+        check_limit(limit)
+        self._check_open()
+        return self._topics.names(after, limit)
+
     # --- opening, closing, forking ----------------------------------------------------------
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ class Names:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.registry: bytes = f"{prefix}:queues".encode()
+        self.topics: bytes = f"{prefix}:topics".encode()
         self._queues: dict[str, tuple[bytes, ...]] = {}
         self._put_one: dict[str, tuple[bytes, ...]] = {}
 

@@ -58,3 +58,6 @@ class OnlyInRedis(Engine):
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         return self._ask(lambda primary: primary.read(topic, after=after, limit=limit))
+
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        return self._ask(lambda primary: primary.topics(after=after, limit=limit))

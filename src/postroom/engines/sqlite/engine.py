@@ -30,7 +30,7 @@ from postroom.engines.steps.engine import Step, SteppedEngine, T
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.findings import Finding
-from postroom.limits import AUDIT, MAX_BODY, check_limit, check_name, check_publish
+from postroom.limits import AUDIT, MAX_BODY, check_after, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage, drop_told
 from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
@@ -179,7 +179,8 @@ class SqliteEngine(SteppedEngine):
 
     def publish(self, topic: str, entries: Sequence[bytes]) -> None:
         check_publish(topic, entries)
-        self._writer.run(lambda transaction: transaction.publish(topic, entries))
+        if entries:
+            self._writer.run(lambda transaction: transaction.publish(topic, entries))
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")
@@ -192,6 +193,13 @@ class SqliteEngine(SteppedEngine):
             rows = connection.execute(SQL["read_topic"], (topic, begin, limit)).fetchall()
         entries = [TopicEntry(str(id), at, data) for id, at, data in rows]
         return TopicPage(entries, str(begin + len(entries)), missed)
+
+    def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
+        check_after(after)
+        check_limit(limit)
+        self._now()
+        with self._reader.look() as connection:
+            return [name for (name,) in connection.execute(SQL["topics"], (after, limit))]
 
     # --- opening, closing, forking ----------------------------------------------------------
 

@@ -386,6 +386,9 @@ SELECT id, entry FROM postroom_log WHERE queue = ? AND id > ? ORDER BY id LIMIT 
 -- name: topic
 SELECT last FROM postroom_topic WHERE name = ?;
 
+-- name: topics
+SELECT name FROM postroom_topic WHERE name > ? ORDER BY name LIMIT ?;
+
 -- name: save_topic
 INSERT OR REPLACE INTO postroom_topic (name, last) VALUES (?, ?);
 

@@ -38,6 +38,20 @@ class TopicPage(msgspec.Struct):
     missed: int = 0
 
 
+class TopicNames(msgspec.Struct):
+    """Names in their order; the cursor is what to ask for as `after` next."""
+
+    topics: list[str]
+    cursor: str | None = None
+
+
+@get("/topics", opt={"action": "topic.list"})
+async def list_topics(desk: AtDesk, after: FromQuery[str] = "", limit: FromQuery[int] = 100) -> TopicNames:
+    """The topics that something was published to; the audit has a route of its own."""
+    names = await desk.call(desk.room.engine.topics, after=after, limit=limit)
+    return TopicNames([name for name in names if name != AUDIT], names[-1] if len(names) == limit else None)
+
+
 @post("/topics/{topic:str}", opt={"action": "topic.publish"}, status_code=204)
 async def publish(desk: AtDesk, topic: FromPath[str], data: JSONBody[Publish]) -> None:
     """Append to a topic. The audit is written by what is done, and by nobody else."""
@@ -80,4 +94,4 @@ def _value(data: bytes) -> Any:
         return data.decode("utf-8", "replace")
 
 
-ROUTES = [publish, read]
+ROUTES = [list_topics, publish, read]

@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Engine, str], object]] = {
     "log": lambda engine, queue: engine.log(queue),
     "publish": lambda engine, queue: engine.publish("topic", [b""]),
     "read": lambda engine, queue: engine.read("topic"),
+    "topics": lambda engine, queue: engine.topics(),
     "records.get": lambda engine, queue: engine.records.get("kind", "key"),
     "records.put": lambda engine, queue: engine.records.put("kind", "key", b""),
     "records.delete": lambda engine, queue: engine.records.delete("kind", "key"),

@@ -26,6 +26,28 @@ class TopicContract(ContractBase):
     def data(self, after: str | None, limit: int = 100) -> list[bytes]:
         return [entry.data for entry in self.read(after, limit).entries]
 
+    def test_topics_are_listed_by_name_behind_another(self) -> None:
+        names = [f"{self.topic}{end}" for end in ("", "-ä", "-b", "-c")]
+        assert not set(names) & set(self.engine.topics(limit=1_000))
+        for name in names:
+            self.engine.publish(name, [b"x"])
+        in_order = sorted(names)
+        before = self.topic[:-1]
+        assert self.engine.topics(after=before, limit=3) == in_order[:3]
+        assert self.engine.topics(after=in_order[2], limit=1) == in_order[3:]
+        assert set(in_order) <= set(self.engine.topics(limit=1_000))
+        assert all(name > in_order[-1] for name in self.engine.topics(after=in_order[-1]))
+
+    def test_a_topic_that_was_only_read_is_not_listed(self) -> None:
+        self.read(None)
+        self.engine.publish(self.topic, [])
+        assert self.topic not in self.engine.topics(limit=1_000)
+
+    @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1_001}, {"after": 1}])
+    def test_a_list_of_topics_is_bounded(self, wrong: dict[str, int]) -> None:
+        with pytest.raises(InvalidInput):
+            self.engine.topics(**wrong)  # type: ignore[arg-type]  # a slip of a caller
+
     def test_a_topic_is_read_from_now_on(self) -> None:
         self.publish(b"before")
         page = self.read(None)
