@@ -44,7 +44,8 @@ class Stage:
         for worker in self.workers:
             worker.kill()
         self.shop.publisher.close()
-        self.shop.pool.force_close_all()
+        if self.broker.startswith("postroom+"):  # kombu has one pool a URL: others are on this RabbitMQ too
+            self.shop.pool.force_close_all()
         close_offices()
         if error is not None:
             for worker in self.workers:

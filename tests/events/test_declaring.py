@@ -109,6 +109,7 @@ def test_a_topology_has_a_queue_for_each_rung_and_event_and_the_archive() -> Non
     topology = build(Names("s"), {"s.v1.event.a.b": ["a.b"]}, given.ladder, given.archive)
     assert [queue.name for queue in topology.queues] == [
         "s.v1.retry.1s", "s.v1.retry.2s", "s.v1.retry.4s", "s.v1.event.a.b", "s.v1.archive",
+        "s.v1.lost",
     ]  # fmt: skip
     declared = {exchange.name for exchange in topology.exchanges} | {queue.name for queue in topology.queues}
     assert all({binding.source, binding.target} <= declared for binding in topology.bindings)

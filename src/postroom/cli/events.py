@@ -147,6 +147,7 @@ def relay(
     application: Application,
     database: Annotated[str, typer.Option("--database", metavar="URL", help="As SQLAlchemy writes it.")],
     once: Annotated[bool, typer.Option("--once", help="Publish what waits, and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
 ) -> None:
     """Publish the events that wait in the outbox of a database, until Ctrl-C.
 
@@ -164,11 +165,12 @@ def relay(
 
     relaying = Relay(found, create_engine(database))
     if once:
-        print(f"published: {relaying.pass_on():,}")
+        published = relaying.pass_on()
+        print(f'{{"published": {published}}}' if json else f"published: {published:,}")
         return
     import signal
 
-    logs.begin(as_json=False)
+    logs.begin(as_json=json)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: relaying.stop())
     relaying.run()

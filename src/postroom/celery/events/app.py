@@ -116,7 +116,8 @@ class EventsApp(Celery):
                 raise InvalidInput(f"handler of {patterns[0]}: decorate a function, not {function!r:.80}")
             name = options.pop("name", None) or self.gen_task_name(function.__name__, function.__module__)
             self.handlers.add(name, patterns, group)
-            usual = {"base": EventTask, "max_retries": self.given.max_retries}
+            # Not shared: else every other Celery app of the process would have it as a task of its own.
+            usual = {"base": EventTask, "max_retries": self.given.max_retries, "shared": False}
             return self.task(name=name, **{**usual, **options})(function)
 
         return decorate
