@@ -59,7 +59,8 @@ class Member:
     def hard(self) -> Fault:
         """As by kill -9, with the whole pool."""
         began = time.monotonic()
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         if (since := self._silent_since()) is not None:
             Ledger(self._folder / f"{self.name}-end.ledger").note("slow", "-", since)
         self.end()
@@ -129,7 +130,7 @@ class Member:
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} does not stop:\n{self.log()[-4_000:]}") from None
+            raise AssertionError(f"{self.name} does not stop: {self.log()[-2_000:]}") from None
         self.end()
         return code
 

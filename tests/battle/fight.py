@@ -134,6 +134,8 @@ class Fight:
     quiet: bool = False
     faults: list[Fault] = field(default_factory=list)
     crew: list[Member] = field(default_factory=list)
+    #: Who did not end as it was asked to.
+    wrong: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed} {self.leg.name}")
@@ -225,7 +227,11 @@ class Fight:
         victim = self.chance.choice(ready)
         self.crew.remove(victim)
         self._enlist()
-        self.faults.append(BLOWS[kind](victim))
+        try:
+            self.faults.append(BLOWS[kind](victim))
+        except AssertionError as complaint:  # it does not stop, or not well
+            self.wrong.append(str(complaint))
+            self.faults.append(victim.hard())
         return True
 
     def _hurt(self, kind: str) -> bool:
@@ -255,7 +261,8 @@ class Fight:
 
     def drain(self, producer: Member) -> None:
         """No more of it: until everything that was accepted has ended, or nothing has happened for long."""
-        producer.warm()
+        producer.process.terminate()
+        self._see_off(producer)
         self.ledgers.update()
         seen, last = 0, time.monotonic()
         while self.ledgers.waiting and time.monotonic() < last + _QUIET * self.lease:
@@ -269,8 +276,15 @@ class Fight:
             member.await_ready()
             member.process.terminate()
         for member in self.crew:
-            member.see_off()
+            self._see_off(member)
         self.ledgers.update()
+
+    def _see_off(self, member: Member) -> None:
+        try:
+            member.see_off()
+        except AssertionError as complaint:
+            self.wrong.append(str(complaint))
+            member.end()
 
     def judge(self) -> Verdict:
         effects = None
@@ -278,4 +292,6 @@ class Fight:
             from tests.battle import book
 
             effects = book.read(self._book)
-        return judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)
+        verdict = judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)
+        verdict.wrong += self.wrong
+        return verdict

@@ -6,13 +6,14 @@ import os
 import platform
 import sqlite3
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tests.battle.fight import Leg
-from tests.battle.verdict import POLITE, Fault, Verdict
+from tests.battle.verdict import Fault, Verdict
 
 RESULTS = Path(__file__).parents[2] / "docs" / "explanation" / "battle-results.md"
 
@@ -96,16 +97,14 @@ def summary(legs: Sequence[Leg], results: Mapping[str, Figures]) -> str:
     ours = [results[leg.name] for leg in legs if leg.store != "stock" and leg.name in results]
     total = {name: sum(found[name] for found in ours) for name in ("submitted", "lost", "kills", "hurts")}
     doubles = {name: sum(found[name] for found in ours) for name in ("duplicated", "unattributed")}
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for found in ours:
-        for kind, count in found["faults"].items():
-            kinds[kind] = kinds.get(kind, 0) + count
-    polite = sum(kinds.get(kind, 0) for kind in POLITE)
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        kinds.update(found["faults"])
+    ends = ", ".join(f"{kinds[kind]} {kind}" for kind in _BLOWS)
+    hurts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind not in _BLOWS)
     return (
-        f"Together, without the comparison: {total['submitted']:,} tasks, {total['lost']} lost, "
-        f"{total['kills']} workers ended ({polite} of them politely), "
-        f"{total['hurts']} faults of stores ({told}); "
+        f"Together, without the comparison: {total['submitted']:,} tasks, {total['lost']} lost; "
+        f"{total['kills']} workers ended ({ends}), {total['hurts']} faults of stores ({hurts}); "
         f"{doubles['duplicated']} ended twice, {doubles['unattributed']} without a reason."
     )
 

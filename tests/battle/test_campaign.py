@@ -81,7 +81,7 @@ def test_the_comparison_may_lose(tmp_path: Path, fought: Fought) -> None:
     one.run()
     assert one.is_good()
     told = one.report("make battle")
-    assert "2,000 tasks, 0 lost, 0 workers ended" in told
+    assert "2,000 tasks, 0 lost; 0 workers ended" in told
     assert "| Celery, prefork | 1,000 | 1 |" in told
     assert told.count("####") == 3
 
