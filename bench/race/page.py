@@ -194,9 +194,11 @@ def _standing(found: dict[str, Any], column: _Column, stores: Sequence[str]) -> 
 
 
 def _sides(column: _Column, ours: Sequence[float], theirs: Sequence[float]) -> set[bool]:
-    """Of the rounds that both ran: whether they were ahead; an equal round is both."""
+    """Of each round whether they were ahead; an equal one is both. By medians, if not all ran all rounds."""
+    if len(ours) != len(theirs):
+        ours, theirs = [statistics.median(ours)], [statistics.median(theirs)]
     sides = set()
-    for us, them in zip(ours, theirs, strict=False):
+    for us, them in zip(ours, theirs, strict=True):
         sides |= {column.best(us, them) != us} if us != them else {True, False}
     return sides
 

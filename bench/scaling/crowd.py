@@ -1,4 +1,4 @@
-"""`python -m bench.scaling.crowd URL QUEUE COUNT LEDGER`: so many consumers, each with a room and a thread.
+"""`python -m bench.scaling.crowd URL QUEUE COUNT LEDGER`: so many consumers of one room, each a thread.
 
 Prints "ready" when all wait; then notes in the ledger what they claim, until it is killed. A call that the
 store was too busy for is made again, and noted in a ledger of its own.
@@ -19,6 +19,7 @@ from bench.race.ledger import Ledger
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineBusy
 from postroom.model import Settlement
+from postroom.room import Room
 
 T = TypeVar("T")
 
@@ -26,15 +27,16 @@ T = TypeVar("T")
 def main(url: str, queue: str, count: str, ledger: str) -> None:
     book, refusals = Ledger(Path(ledger)), Ledger(Path(ledger).with_suffix(".busy"))
     ready = threading.Barrier(int(count) + 1)
-    for _ in range(int(count)):
-        threading.Thread(target=_consume, args=(url, queue, book, refusals, ready), daemon=True).start()
-    ready.wait()
-    print("ready", flush=True)
-    threading.Event().wait()
+    with postroom.open(url) as room:
+        for _ in range(int(count)):
+            threading.Thread(target=_consume, args=(room, queue, book, refusals, ready), daemon=True).start()
+        ready.wait()
+        print("ready", flush=True)
+        threading.Event().wait()
 
 
-def _consume(url: str, queue: str, book: Ledger, refusals: Ledger, ready: threading.Barrier) -> None:
-    with postroom.open(url) as room, room.waiter([queue]) as waiter:
+def _consume(room: Room, queue: str, book: Ledger, refusals: Ledger, ready: threading.Barrier) -> None:
+    with room.waiter([queue]) as waiter:
         waiter.arm()
         ready.wait()
         request = ClaimRequest(waiter=waiter)

@@ -174,7 +174,7 @@ def _median(times: int, work: Callable[[], object]) -> float:
 
 
 class Consumers(Sized):
-    """So many consumers of one queue, each with a connection of its own, up to 50 in a process."""
+    """So many consumers of one queue, threads that share a room, up to 50 in a process."""
 
     def _measured(self, size: int) -> Figures:
         jobs, looked = self._stage.size(3_000, 200), self._stage.size(3, 1)
