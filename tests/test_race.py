@@ -93,8 +93,10 @@ def test_who_is_not_first_is_told() -> None:
 
 
 def test_who_was_ahead_in_one_round_and_behind_in_another_is_level() -> None:
+    found = values(postroom=[400, 400, 200], huey=[300, 300, 300])
+    assert "| **Postroom** (400) | level with huey (400) |" in page.tables(found)
     found = values(postroom=[400, 400, 200], huey=[300, 300, 300], dramatiq=[900, 900, 900])
-    assert "| dramatiq (900) | 2. of 3 (400), level with huey |" in page.tables(found)
+    assert "| dramatiq (900) | 2. of 3, level with huey (400) |" in page.tables(found)
 
 
 def test_what_a_peer_cannot_do_is_no_zero() -> None:

@@ -162,7 +162,7 @@ def _ground(found: dict[str, Any], columns: list[_Column]) -> str:
 
 def _standings(found: dict[str, Any]) -> str:
     lines = ["| | group | first | Postroom |", "|---|---|---|---|"]
-    for column in (*_SPEED, *_PROMPT[:4], *_SAFE[:2], *_SAFE[3:]):
+    for column in (*_SPEED, *_PROMPT[:4], *_SAFE[:2], _SAFE[3]):
         if column.discipline in found["disciplines"]:
             lines += [
                 f"| {column.title} | {title.partition(' (')[0]} | {row} |"
@@ -187,16 +187,18 @@ def _standing(found: dict[str, Any], column: _Column, stores: Sequence[str]) -> 
     first += [_OURS[stores[0]]] if statistics.median(ours) == best else []
     ahead = [slug for slug, values in every.items() if _sides(column, ours, values) == {True}]
     level = [slug for slug, values in every.items() if len(_sides(column, ours, values)) > 1]
-    place = f"{len(ahead) + 1}. of {len(every) + 1}" if ahead else "first"
-    beside = f", level with {_names(level)}" if level else ""
+    place = [f"{len(ahead) + 1}. of {len(every) + 1}"] if ahead else []
+    place += [f"level with {_names(level)}"] if level else []
     middle = column.cell([statistics.median(ours)])
-    return f"{_names(first)} ({column.cell([best])}) | {place} ({middle}){beside}"
+    return f"{_names(first)} ({column.cell([best])}) | {', '.join(place) or 'first'} ({middle})"
 
 
 def _sides(column: _Column, ours: Sequence[float], theirs: Sequence[float]) -> set[bool]:
-    """Of the rounds that both ran: whether they were ahead; an equal round is both."""
+    """Of each round whether they were ahead; an equal one is both. By medians, if not all ran all rounds."""
+    if len(ours) != len(theirs):
+        ours, theirs = [statistics.median(ours)], [statistics.median(theirs)]
     sides = set()
-    for us, them in zip(ours, theirs, strict=False):
+    for us, them in zip(ours, theirs, strict=True):
         sides |= {column.best(us, them) != us} if us != them else {True, False}
     return sides
 

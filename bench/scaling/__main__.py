@@ -80,6 +80,7 @@ def _curve(
     sizes = (_QUICK if options.quick else _SIZES).get(name, [])
     if name == "messages" and options.deep:
         sizes = [*sizes, 10_000_000]
+    sizes = [size for size in sizes if size <= options.most]
     curves = {
         engine: CURVES[name](Stage(engine, folder, options.quick, say=_say, kept=kept), sizes)
         for engine in options.engine
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     say = parser.add_argument
     say("--only", type=some_of(CURVES), default=list(CURVES), metavar="NAME,…", help="only these curves")
     say("--engine", type=some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help="only these engines")
+    say("--most", type=int, default=10_000_000, metavar="N", help="no size above this")
     say("--deep", action="store_true", help="also 10 M messages")
     say("--rounds", type=int, default=3, metavar="N", help="rounds (default: 3)")
     say("--minutes", type=float, default=40, metavar="N", help="no round begins after so long (default: 40)")

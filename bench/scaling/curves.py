@@ -174,7 +174,7 @@ def _median(times: int, work: Callable[[], object]) -> float:
 
 
 class Consumers(Sized):
-    """So many consumers of one queue, each with a connection of its own, up to 50 in a process."""
+    """So many consumers of one queue, threads that share a room, up to 50 in a process."""
 
     def _measured(self, size: int) -> Figures:
         jobs, looked = self._stage.size(3_000, 200), self._stage.size(3, 1)
@@ -190,8 +190,10 @@ class Consumers(Sized):
                 queue.put_many([BODY] * min(100, jobs - done))
             wait_until(lambda: crowd.begun() >= noted + jobs, 120)
             drained = jobs / (time.perf_counter() - began)
+            refused = crowd.refused()
         return {
             "drain": drained,
+            "refused": refused,
             "wake p50": percentile(waits, 50),
             "wake p99": percentile(waits, 99),
             "idle": idle * 100,
@@ -219,11 +221,12 @@ class _Crowd:
     """The processes of some consumers; see `bench.scaling.crowd`."""
 
     def __init__(self, url: str, size: int, folder: Path, capacity: int) -> None:
-        self._ledgers, self._processes = [], []
+        self._ledgers, self._refusals, self._processes = [], [], []
         self._url = url
         for number, first in enumerate(range(0, size, _A_PROCESS)):
             path = folder / f"ledger{number}"
             self._ledgers.append(Ledger(path, capacity))
+            self._refusals.append(Ledger(path.with_suffix(".busy"), capacity))
             many = str(min(_A_PROCESS, size - first))
             command = [sys.executable, "-m", "bench.scaling.crowd", url, "crowd", many, str(path)]
             self._processes.append(subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True))
@@ -235,6 +238,10 @@ class _Crowd:
 
     def begun(self) -> int:
         return sum(map(len, self._ledgers))
+
+    def refused(self) -> int:
+        """How many calls the store was too busy for."""
+        return sum(map(len, self._refusals))
 
     def at(self, key: int) -> int | None:
         """When the job of this key began, of those that came last."""

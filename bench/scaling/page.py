@@ -51,6 +51,7 @@ _SHOWN: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "wake p50": ("put to claimed p50, ms", "{:,.1f}"),
             "wake p99": ("p99, ms", "{:,.1f}"),
             "idle": ("idle: % of a core", "{:,.1f}"),
+            "refused": ("calls refused as busy", "{:,.0f}"),
         },
     ),
     "shapes": (

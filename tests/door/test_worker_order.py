@@ -33,6 +33,17 @@ def test_no_queue_with_work_starves(live: Room, prefetch: int | None) -> None:
     assert last < 800, "the others had their turn long before the flood was over"
 
 
+def test_a_worker_with_more_queues_than_it_can_ask_in_time_comes_to_rest(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked all of them again before it had asked the last: no drain ended, and no idle worker slept."""
+    monkeypatch.setattr("postroom.worker.attention._DEAF", 0.0)  # as if it took longer than that
+    names = [f"q{number}" for number in range(20)]
+    for name in names:
+        room.queue(name).put(name)
+    assert sorted(worked_off(room, names)) == sorted(names)
+
+
 @pytest.mark.parametrize("prefetch", [None, 0])
 @pytest.mark.parametrize("order", ["round_robin", "listed", "priority"])
 def test_a_message_in_a_quiet_queue_is_seen_while_another_is_busy(

@@ -22,6 +22,7 @@ from postroom.recent import RecentSettles
 from postroom.role import Share
 from postroom.room import Room
 from postroom.rotation import Rotation
+from postroom.worker.attention import Attention
 from postroom.worker.crew import Crew
 from postroom.worker.listener import Listener
 
@@ -29,8 +30,6 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: Work that no hand could begin for this long is handed back (seconds).
 _STALL = 1.0
-#: A worker that could not hear its rings for this long asks its queues (seconds).
-_DEAF = 0.1
 #: A worker that has enough to do still looks for a suspect this often (seconds).
 _SUSPECTS = 1.0
 #: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
@@ -80,8 +79,7 @@ class Dispatcher:
         self._of_share = dict.fromkeys(self._shares, 0)
         #: When a hand last finished something, or the first one began after all were idle.
         self._moved_at = time.monotonic()
-        #: Up to when every ring was heard.
-        self._listened = time.monotonic()
+        self._attention = Attention()
         self._leaving = False
         #: When a hand was last kept for a suspect.
         self._suspects_at = time.monotonic()
@@ -139,7 +137,8 @@ class Dispatcher:
         """
         self._collect()
         self._unstall()
-        self._listen()
+        if self._attention.is_lost():
+            self.ask_again()
         self._heed_breakers()
         starts = self._choose_starts() if claiming else {}
         did = False
@@ -153,6 +152,7 @@ class Dispatcher:
             for queue, unstarted in starts.items():
                 self._held[queue].extendleft(reversed(unstarted))
             raise
+        self._attention.regained()
         return did
 
     def rest(self, limit: float) -> None:
@@ -166,7 +166,7 @@ class Dispatcher:
         if not self._crew.finished:
             self._heard(self._listener.wait(self._nap(limit, roomy)))
             if roomy:
-                self._listened = time.monotonic()
+                self._attention.heard()
         self._asleep = False
 
     def let_go(self) -> None:
@@ -187,13 +187,6 @@ class Dispatcher:
             self.ask_again()
         for name in names & self._ask_at.keys():
             self._ask_at[name] = 0.0
-
-    def _listen(self) -> None:
-        """Whoever was too busy to hear a ring asks all queues from time to time, or some would starve."""
-        now = time.monotonic()
-        if now - self._listened > _DEAF:
-            self._listened = now
-            self.ask_again()
 
     def ask_again(self) -> None:
         """Forget what the queues have answered: the next round asks them all."""
