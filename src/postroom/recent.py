@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 from postroom.engine import Engine
@@ -13,23 +14,30 @@ _SPAN = 2.0
 
 
 class RecentSettles:
-    """The settles of one consumer, the newest 10,000 at most."""
+    """The settles of one consumer in its last 2 s, the newest 10,000 at most."""
 
     def __init__(self) -> None:
         self._settles: deque[tuple[float, Settlement]] = deque(maxlen=10 * MAX_BATCH)
+        #: Reentrant: a signal handler may settle, whatever it has interrupted.
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._settles)
 
     def note(self, settlement: Settlement, now: float) -> None:
-        """This was answered; `now` is on the monotonic clock."""
-        self._settles.append((now, settlement))
+        """This was answered; `now` is on the monotonic clock. What is too old to be repeated goes."""
+        with self._lock:
+            self._settles.append((now, settlement))
+            while self._settles[0][0] < now - _SPAN:
+                self._settles.popleft()
 
     def repeat(self, engine: Engine) -> None:
         """Settle again what was settled in the last 2 s. What the store still knows of is `gone`: no harm."""
-        if not self._settles:
-            return
-        since = self._settles[-1][0] - _SPAN
+        with self._lock:
+            recent = list(self._settles)
         by_queue: dict[str, list[Settlement]] = {}
-        for at, settlement in list(self._settles):
-            if at >= since:
+        for at, settlement in recent:
+            if at >= recent[-1][0] - _SPAN:
                 by_queue.setdefault(settlement.receipt.queue, []).append(settlement)
         for queue, again in by_queue.items():
             for first in range(0, len(again), MAX_BATCH):
