@@ -140,6 +140,7 @@ def ending(args: list[str], folder: Path) -> list[str]:
     """The arguments with which it ends by itself; none if it does not, or needs what is not on the page."""
     command = " ".join(read_postroom(args))
     elsewhere = any("://" in word and not re.search(r"127\.0\.0\.1|sqlite:///\w", word) for word in args)
+    elsewhere = elsewhere or "--service" in args  # an app that is not there to be loaded
     if command in NEVER_ENDS or elsewhere or (command == "worker" and not has_handlers(args, folder)):
         return []
     return [*args, *ENDS_BY.get(command, [])]

@@ -76,8 +76,8 @@ class Remote:
     def mute(self, *only: str) -> None:
         self.mode, self.only = "mute", set(only)
 
-    def drop(self, queue: str, *, force: bool = False, by: str = "") -> int:
-        return cast(int, self.send("drop", self.engine.drop, queue, force=force, by=by))
+    def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
+        return cast(int, self.send("drop", self.engine.drop, queue, force=force, by=by, why=why))
 
     def hang(self, *only: str) -> None:
         self._answers.clear()

@@ -146,6 +146,6 @@ def test_a_known_id_that_was_purged_is_new_again(
     monkeypatch.setattr(SqliteEngine, "_clean", lambda self: None)
     assert engine.purge(QUEUE) == 1
     answers = put_together(engine, [[message("new", 1)], [message("other", 2)]])
-    assert [answer.depth for answer in answers if isinstance(answer, Accepted)] == [1, 2]
+    assert [answer.puts[0].created for answer in answers if isinstance(answer, Accepted)] == [True, True]
     claimed = engine.claim(QUEUE, ClaimRequest(n=9))
     assert [one.message.body for one in claimed.deliveries] == [b"new", b"other"]
