@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from typing import TypeVar
 
 HOST = "127.0.0.1"
 
@@ -79,6 +80,7 @@ class Proxy:
         data = b""
         with contextlib.suppress(OSError):
             data = source.recv(65_536)
+            self.seen(source, data)
             target.sendall(data)
         if not data:
             self._selector.unregister(source)
@@ -86,6 +88,9 @@ class Proxy:
                 target.shutdown(socket.SHUT_WR)
             if target not in self._selector.get_map():  # the other side has ended before
                 self._drop(source)
+
+    def seen(self, source: socket.socket, data: bytes) -> None:
+        """Told of everything that passes; for those who want to know."""
 
     def _drop(self, one: socket.socket) -> None:
         """Close a connection and the one behind it."""
@@ -111,10 +116,16 @@ class Proxy:
             each.close()
 
 
-@contextlib.contextmanager
-def proxied(port: int) -> Iterator[Proxy]:
+P = TypeVar("P", bound=Proxy)
+
+
+def proxied(port: int) -> contextlib.AbstractContextManager[Proxy]:
     """A proxy in front of a server on this port."""
-    proxy = Proxy(port)
+    return started(Proxy(port))
+
+
+@contextlib.contextmanager
+def started(proxy: P) -> Iterator[P]:
     proxy.start()
     try:
         yield proxy

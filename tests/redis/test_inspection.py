@@ -37,6 +37,23 @@ def test_a_server_that_keeps_nothing_is_bad() -> None:
     assert [found[check].level for check in ("fsync", "snapshots", "memory")] == [Level.WARN] * 3
 
 
+@pytest.mark.parametrize(
+    ("save", "level"),
+    [
+        ("900 1", Level.OK),
+        ("3600 1 60 1", Level.OK),
+        ("86400 1", Level.WARN),
+        ("300 10", Level.WARN),  # nine changes would never be copied
+        ("3600 1 300 100 60 10000", Level.WARN),  # what Redis has unless it is told
+    ],
+)
+def test_a_copy_that_may_be_older_than_15_minutes_is_told(save: str, level: Level) -> None:
+    with servers.single(SAFE | {"save": save}) as server:
+        snapshots = findings(server.url())["snapshots"]
+    assert (snapshots.level, save in snapshots.text) == (level, True)
+    assert ("save 900 1" in snapshots.advice) == (level is Level.WARN)
+
+
 def test_a_policy_that_evicts_is_told() -> None:
     with servers.single(SAFE | {"maxmemory-policy": "volatile-lru"}) as server:
         assert "volatile-lru" in findings(server.url())["eviction"].text
@@ -75,6 +92,13 @@ def test_every_primary_of_a_cluster_is_looked_at(cluster_setup: servers.Cluster)
     found = findings(cluster_setup.url())
     assert found["append-only file"].level is Level.FAIL
     assert found["connection"].level is Level.OK
+    assert found["fsync"].level is Level.OK
+    last = cluster_setup.primaries[-1]
+    last.ask("CONFIG", "SET", "appendfsync", "no")
+    try:
+        assert findings(cluster_setup.url())["fsync"].level is Level.WARN
+    finally:
+        last.ask("CONFIG", "SET", "appendfsync", "everysec")  # others use this cluster, too
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(-10, Level.WARN), (10, Level.WARN), (0, Level.OK)])

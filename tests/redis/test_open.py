@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -47,6 +48,21 @@ def test_a_room_says_how_full_the_fullest_of_its_servers_is(cluster_setup: serve
     assert memory
     assert memory.maxmemory == 50 * 2**20
     assert 0 < memory.used < memory.maxmemory
+
+
+@pytest.mark.parametrize("package", ["redis", "hiredis"])
+def test_without_its_package_the_command_that_installs_it_is_named(package: str) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None  # as Python marks what cannot be imported
+import postroom
+try:
+    postroom.open("redis://127.0.0.1:1/0")
+except postroom.errors.MissingExtra as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'postroom[redis]'" in found.stdout
 
 
 def test_nobody_listens_there() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from postroom.engines.redis.client import Client
+from postroom.engines.redis.pool import Link
+from postroom.engines.redis.routes import ClusterRoute
 from postroom.errors import ConfigError, EngineUnavailable, PostroomError
 from tests.redis import servers
 from tests.redis.conftest import Opener
@@ -153,6 +158,72 @@ def follow_a_slot(cluster_setup: servers.Cluster, client: Client) -> None:
     assert client.run_replicated(COUNT, [key], [1]) == (5, 1)  # moved
     assert client.run(COUNT, [key], [1]) == 6
     assert target.ask("GET", key) == b"6"
+
+
+def test_a_call_waits_while_its_keys_are_in_two_places(
+    cluster_setup: servers.Cluster, open_client: Opener
+) -> None:
+    """A script whose keys are not all there is told to try again for as long as its slot moves."""
+    client = open_client(cluster_setup.url(**servers.PATIENT))
+    keys = [b"postroom:{torn}:n", b"postroom:{torn}:never there"]
+    assert client.run(COUNT, keys, [1]) == 1
+    source = cluster_setup.owner(keys[0])
+    target = next(each for each in cluster_setup.primaries if each is not source)
+    slot = source.ask("CLUSTER", "KEYSLOT", keys[0])
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+    with ThreadPoolExecutor(1) as pool:
+        counted = pool.submit(client.run, COUNT, keys, [1])
+        servers.until(lambda: refusals(source, "TRYAGAIN") >= 12 or counted.done(), "it is not told")
+        source.ask("MIGRATE", "127.0.0.1", target.port, keys[0], 0, 60_000)
+        for each in (target, source, *cluster_setup.primaries):
+            each.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+        assert counted.result() == 2
+
+
+def refusals(server: servers.Server, code: str) -> int:
+    found = re.search(rf"errorstat_{code}:count=(\d+)", server.ask("INFO", "errorstats").decode())
+    return int(found[1]) if found else 0
+
+
+def test_who_asks_all_hears_of_a_new_owner(open_client: Opener) -> None:
+    """Also when nothing else is asked, as by somebody who only watches the memory."""
+    with servers.cluster(fails_over=True) as setup:
+        client = open_client(setup.url())
+        assert client.ask_all("PING") == [b"PONG"] * 3
+        killed = setup.primaries[0]
+        killed.await_replicas()
+        killed.kill()
+
+        def all_answer() -> bool:
+            with contextlib.suppress(EngineUnavailable):
+                return client.ask_all("PING") == [b"PONG"] * 3
+            return False
+
+        servers.until(all_answer, "nobody took over")
+
+
+def test_questions_about_many_keys_go_to_their_owners_together(
+    cluster_setup: servers.Cluster, open_client: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = open_client(cluster_setup.url())
+    for tag in TAGS:
+        client.command("SET", tag + b"each", tag, key=tag)
+    sent, ask = list[int](), Link.ask
+
+    def counted(link: Link, packed: bytes, *, answers: int = 1) -> object:
+        sent.append(answers)
+        return ask(link, packed, answers=answers)
+
+    monkeypatch.setattr(Link, "ask", counted)
+    questions = [(tag, ("GET", tag + b"each")) for tag in TAGS]
+    assert client.commands(questions) == TAGS
+    assert (len(sent), sum(sent)) == (3, len(TAGS))
+    # Who is wrong about the owners is told so, and asks again.
+    route = client._route
+    assert isinstance(route, ClusterRoute)
+    route._owners = [route._owners[0]] * len(route._owners)
+    assert client.commands(questions) == TAGS
 
 
 def test_an_owner_that_is_killed_is_replaced(open_client: Opener) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
+import postroom
 from postroom.engine import ClaimRequest
 from postroom.engines.redis import scripts, urls
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.engine import RedisEngine
 from postroom.engines.redis.packing import draft
+from postroom.engines.redis.pool import Link
 from postroom.errors import QueueFull, StoreTooNew
 from postroom.model import Action, Failure, Leased, Move, NewMessage, Outcome, Settlement, State, Verb
 from postroom.policy import Policy
@@ -85,6 +88,20 @@ def test_only_what_adds_messages_is_refused_at_the_memory_limit() -> None:
     assert refused == {"put", "put_one", "replay", "publish", "record_add"}
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_header_says_what_a_script_takes_and_returns(script: Script) -> None:
+    """Of a queue's scripts books.lua says which keys they take, of those of records record.lua."""
+    files = {"replay": "move", "announce": "publish", "record_add": "record_put"}
+    text = (LUA / f"{files.get(script.name, script.name)}.lua").read_text(encoding="utf-8")
+    header = "".join(re.findall(r"\A(?:--[^\n]*\n)+", text))
+    assert "Returns" in header
+    shared = any(part in script.text for part in ("local META, READY", "local VALUES, NAMES"))
+    assert shared or "KEYS" in header
+    taken = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)} - ({1, 2} if shared else set())
+    told = {int(number) for number in re.findall(r"\[(\d+)…?\]", header)}
+    assert taken <= told
+
+
 # ---- What they cost ------------------------------------------------------------------------------
 
 
@@ -131,6 +148,25 @@ def test_a_full_server_refuses_puts_and_drains_to_empty(engine: RedisEngine, ser
             drained += len(batch)
             settlements = [Settlement(delivery.receipt) for delivery in batch]
         assert (drained, engine.stats("q").depth) == (count, 0)
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+def test_a_worker_that_starts_on_a_full_server_drains_it(engine: RedisEngine, server: servers.Server) -> None:
+    """It declares its queues, tells that it is there, and has a keeper; operators pause and resume."""
+    put(engine, 200, body=b"x" * 500)
+    server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        with postroom.open(server.url(prefix="test")) as room:
+            queue = room.queue("q", Policy(max_attempts=7))
+            queue.pause("let us see")
+            queue.resume()
+            with pytest.raises(QueueFull):
+                queue.put("x")
+            with postroom.Worker(room, {"q": lambda delivery: None}, concurrency=4):
+                servers.until(lambda: queue.stats().counters["acked"] == 200, "it does not drain")
+            assert [info.policy.max_attempts for info in room.queues()] == [7]
+            assert (queue.stats().depth, queue.stats().processing) == (0, 0)
     finally:
         server.ask("CONFIG", "SET", "maxmemory", "0")
 
@@ -234,6 +270,65 @@ def test_large_messages_are_shown_in_portions(engine: RedisEngine) -> None:
     assert len(engine.find("q", State.READY).entries) == 1
 
 
+# ---- Bounds --------------------------------------------------------------------------------------
+
+
+def calls(server: servers.Server, command: str) -> int:
+    """How often it was called since the last `CONFIG RESETSTAT`, by scripts too."""
+    found = re.search(rf"cmdstat_{command}:calls=(\d+)", server.ask("INFO", "commandstats").decode())
+    return int(found[1]) if found else 0
+
+
+def test_entries_that_are_too_old_go_by_few_commands(make: Maker, server: servers.Server) -> None:
+    clock = ManualClock()
+    engine = make(clock)
+    for first in range(0, 3_000, 100):
+        engine.publish("news", [b"%d" % number for number in range(first, first + 100)])
+        clock.advance("1m")
+    cursor = engine.read("news", after="", limit=1).cursor
+    clock.advance("23h")
+    clock.advance("55m")  # what was published in the last five minutes is young enough
+    server.ask("CONFIG", "RESETSTAT")
+    engine.publish("news", [b"new"])
+    assert calls(server, "xrange") + calls(server, "xdel") < 20
+    page = engine.read("news", after=cursor, limit=1_000)
+    young = [b"%d" % number for number in range(2_600, 3_000)]
+    assert ([entry.data for entry in page.entries], page.missed) == ([*young, b"new"], 2_599)
+
+
+def test_a_list_of_records_looks_at_a_thousand_a_call(make: Maker, server: servers.Server) -> None:
+    """Else those whose time is over would hold everybody up."""
+    clock = ManualClock()
+    engine = make(clock)
+    for number in range(2_500):
+        engine.records.put("kind", f"{number:04}", b"over", ttl=60_000 if number % 100 else None)
+    clock.advance("1h")
+    server.ask("CONFIG", "RESETSTAT")
+    assert [record.key for record in engine.records.list("kind")] == [f"{n:04}" for n in range(0, 2_500, 100)]
+    assert (calls(server, "evalsha") + calls(server, "eval"), calls(server, "hget")) == (4, 2_500)
+    assert [record.key for record in engine.records.list("kind", after="1000", limit=2)] == ["1100", "1200"]
+
+
+def test_a_list_of_large_records_comes_in_portions(engine: RedisEngine, server: servers.Server) -> None:
+    for number in range(100):
+        engine.records.put("kind", f"{number:02}", bytes(64 * 2**10))
+    engine.records.list("kind", limit=1)  # the script is there now
+    server.ask("CONFIG", "RESETSTAT")
+    assert len(engine.records.list("kind", limit=100)) == 100
+    assert calls(server, "evalsha") == 2
+
+
+def test_a_purge_is_cleaned_up_behind_a_hundred_a_call(engine: RedisEngine) -> None:
+    put(engine, 1, failure=Failure(type="E"))
+    put(engine, 250)
+    keys = engine._names.queue("q")
+    left = list[int]()
+    engine._client.run(scripts.PURGE, keys, ("", 0))
+    while engine._client.run(scripts.CLEAN, keys, ("", 0)):
+        left.append(engine._client.command("HLEN", keys[6]))
+    assert left == [151, 51, 1]
+
+
 # ---- Purge ---------------------------------------------------------------------------------------
 
 
@@ -275,6 +370,27 @@ def test_a_drop_leaves_no_key_behind(engine: RedisEngine, server: servers.Server
 
 
 # ---- Names and queues ----------------------------------------------------------------------------
+
+
+def test_many_queues_are_asked_for_in_one_round_trip(
+    engine: RedisEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"q{number:04}" for number in range(1_200)]
+    for name in names:
+        engine.put(name, [NewMessage()])
+    engine.pause("q0007", "wait")
+    sent, ask = list[int](), Link.ask
+
+    def counted(link: Link, packed: bytes, *, answers: int = 1) -> Any:
+        sent.append(answers)
+        return ask(link, packed, answers=answers)
+
+    monkeypatch.setattr(Link, "ask", counted)
+    found = engine.queues()
+    assert sent == [1, 1_000, 200]  # the names, and two portions
+    assert [info.name for info in found] == names
+    assert [(info.name, info.pause_reason) for info in found if info.paused] == [("q0007", "wait")]
+    assert [info.name for info in engine.queues(["none", "q0001", "{no name}"])] == ["q0001"]
 
 
 def test_a_name_whose_queue_was_never_made_is_not_listed(engine: RedisEngine) -> None:

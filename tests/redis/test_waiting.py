@@ -18,6 +18,7 @@ from postroom.engine import ClaimRequest
 from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
+from postroom.engines.redis.faults import is_uncertain
 from postroom.engines.redis.routes import Route
 from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
@@ -109,6 +110,39 @@ def test_a_token_that_nobody_here_waits_for_is_left_to_others(make: Maker, serve
     gone.disarm()
     make().put("q", [NewMessage()])
     assert armed(other, "q").wait(RING) == {"q"}
+
+
+def test_a_token_is_left_to_others_although_the_server_is_full(make: Maker, server: servers.Server) -> None:
+    engine, other, producer = make(), make(), make()
+    producer.put("q", [NewMessage()])
+    server.ask("DEL", "test:{q}:wake")
+    gone = armed(engine, "q")
+    listening(server, "blpop")
+    gone.disarm()
+    server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        producer._ringing.push("q", 1)
+        assert armed(other, "q").wait(RING) == {"q"}
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+def test_a_step_without_an_answer_wakes_who_waits_here() -> None:
+    """It may have been done, and its script has left them to this process."""
+    with servers.single() as own:
+        engine = RedisEngine(Client(urls.read(urlsplit(own.url(socket_timeout="500ms")))), "test")
+        try:
+            engine.put("q", [NewMessage()])
+            waiter = armed(engine, "q")
+            own.freeze()
+            with pytest.raises(EngineUnavailable) as caught:
+                engine.put("q", [NewMessage()])
+            assert is_uncertain(caught.value)
+            assert waiter.clear() == {"q"}
+        finally:
+            own.thaw()
+            waiter.close()
+            engine.close()
 
 
 def test_whoever_waits_after_the_work_is_gone_is_not_woken(make: Maker) -> None:

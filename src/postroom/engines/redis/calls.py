@@ -33,6 +33,7 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
+    Stored,
     Verb,
 )
 
@@ -75,6 +76,12 @@ def puts_of(messages: Sequence[NewMessage], answers: list[bytes] | None) -> list
         Put(answer.hex(), created=False) if answer else Put(message.id)
         for message, answer in zip(messages, answers, strict=True)
     ]
+
+
+def stored_of(reply: list[bytes] | None) -> list[Stored]:
+    """What `stored` says: a key and a value by turns."""
+    pairs = zip((reply or [])[::2], (reply or [])[1::2], strict=True)
+    return [Stored(key.decode("utf-8", "replace"), value) for key, value in pairs]
 
 
 # --- receipts -----------------------------------------------------------------------------------

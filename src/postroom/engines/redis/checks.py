@@ -49,10 +49,18 @@ def check(client: Client) -> Server:
     return servers[0]
 
 
-def memory(answer: bytes) -> Memory:
-    """What the answer to INFO says of it; 0 stands there for no limit."""
+def fullest(answers: list[bytes]) -> Memory:
+    """The memory of the fullest server, by their answers to INFO."""
+    return max(map(_memory, answers), key=_fullness)
+
+
+def _memory(answer: bytes) -> Memory:
     info = _info(answer)
-    return Memory(int(info["used_memory"]), int(info["maxmemory"]) or None)
+    return Memory(int(info["used_memory"]), int(info["maxmemory"]) or None)  # 0 stands there for no limit
+
+
+def _fullness(memory: Memory) -> tuple[float, int]:
+    return memory.used / memory.maxmemory if memory.maxmemory else 0.0, memory.used
 
 
 def _info(answer: bytes) -> dict[str, str]:

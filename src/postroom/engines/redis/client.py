@@ -88,6 +88,14 @@ class Client:
         """The answer to one command. In a cluster it goes to the node of `key`, or to any."""
         return self._call(key, args)
 
+    def commands(self, commands: Sequence[tuple[bytes, Sequence[Argument]]]) -> list[Any]:
+        """The answers to many single commands, in few round trips; each with the key that says where it goes.
+
+        Only for questions: when one fails, nothing is known of the others.
+        """
+        packed = [(key, pack(args)) for key, args in commands]
+        return cast("list[Any]", self._translated(lambda route: route.ask_each(packed)))
+
     def block(self, *args: Argument, timeout: float, key: bytes | None = None) -> Any:
         """The answer to a command that waits up to `timeout` seconds (as its arguments say), else None.
 

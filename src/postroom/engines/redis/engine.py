@@ -13,14 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from postroom.engine import (
-    Capabilities,
-    ClaimRequest,
-    Engine,
-    QueueInfo,
-    check_receipts,
-    check_turn,
-)
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, check_receipts, check_turn
 from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.inspection import inspect, server_time
@@ -67,6 +60,7 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
+    Stored,
     Swept,
     Turned,
 )
@@ -103,7 +97,7 @@ class RedisEngine(Engine):
         self._registry = Registry(client, self._names)
         self._topics = Topics(client, self._names)
         self._ringing = Ringing(client, self._names, self._now)
-        self.records: Records = RedisRecords(self._now, client, prefix)
+        self.records: Records = RedisRecords(self._now, client, self._names)
         _engines.add(self)
 
     # --- queues -----------------------------------------------------------------------------
@@ -124,8 +118,7 @@ class RedisEngine(Engine):
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         self._check_open()
-        infos = map(self._registry.info, self._registry.names() if names is None else names)
-        return [info for info in infos if info]
+        return self._registry.infos(self._registry.names() if names is None else names)
 
     def _register(self, queue: str) -> None:
         """Have the queue listed: before it is made, and again after, in case it was dropped meanwhile."""
@@ -147,7 +140,7 @@ class RedisEngine(Engine):
     def memory(self) -> Memory | None:
         """One question to each server that holds data, in a cluster to all primaries."""
         self._check_open()
-        return max(map(checks.memory, self._client.ask_all("INFO", "memory")), key=_fullness)
+        return checks.fullest(self._client.ask_all("INFO", "memory"))
 
     # --- the way of a message ---------------------------------------------------------------
 
@@ -175,7 +168,11 @@ class RedisEngine(Engine):
         if not self._replicated:
             return self._step(scripts.PUT, queue, *args), True
         keys, sleepers = self._names.queue(queue), self._ringing.sleepers(queue)
-        reply, replicas = self._client.run_replicated(scripts.PUT, keys, (self._now(), sleepers, *args))
+        try:
+            reply, replicas = self._client.run_replicated(scripts.PUT, keys, (self._now(), sleepers, *args))
+        except EngineUnavailable as error:
+            self._ringing.doubt(queue, sleepers, error)
+            raise
         self._tell(queue, sleepers, reply)
         return reply, replicas > 0
 
@@ -201,15 +198,8 @@ class RedisEngine(Engine):
         started, asked_starts = calls.receipts_arg(starts)
         token, waiter = os.urandom(8), request.waiter if request else None
         who = waiter.id if isinstance(waiter, RedisWaiter) else b""
-        reply = self._step(
-            scripts.TURN,
-            queue,
-            packed,
-            has_failure,
-            started,
-            *calls.claim_args(request, token, who),
-            *failures,
-        )
+        claim = calls.claim_args(request, token, who)
+        reply = self._step(scripts.TURN, queue, packed, has_failure, started, *claim, *failures)
         if reply is None:
             gone = Outcome.GONE
             claimed = Claimed([], _DEFAULT.lease // 3) if request else Claimed([])
@@ -276,6 +266,10 @@ class RedisEngine(Engine):
             found |= {entry.id: entry for entry in _entries(queue, reply[1])}
             wanted = wanted[reply[0] :]
         return [found.get(id) if isinstance(id, str) else None for id in ids]
+
+    def stored(self, queue: str, id: str) -> list[Stored]:
+        self._check_open()
+        return calls.stored_of(self._run(scripts.STORED, queue, raw_id(id) or b""))
 
     def find(
         self,
@@ -349,7 +343,11 @@ class RedisEngine(Engine):
     def _step(self, script: Script, queue: str, *args: calls.Argument, keys: tuple[bytes, ...] = ()) -> Any:
         """The same for a script that may ring, as the first thing that it returns says."""
         sleepers = self._ringing.sleepers(queue)
-        reply = self._client.run(script, keys or self._names.queue(queue), (self._now(), sleepers, *args))
+        try:
+            reply = self._client.run(script, keys or self._names.queue(queue), (self._now(), sleepers, *args))
+        except EngineUnavailable as error:
+            self._ringing.doubt(queue, sleepers, error)
+            raise
         self._tell(queue, sleepers, reply)
         return reply
 
@@ -427,10 +425,6 @@ class RedisEngine(Engine):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the room is closed")
-
-
-def _fullness(memory: Memory) -> tuple[float, int]:
-    return memory.used / memory.maxmemory if memory.maxmemory else 0.0, memory.used
 
 
 def _entries(queue: str, shown: list[Any]) -> list[Entry]:

@@ -13,6 +13,9 @@ from postroom.findings import Finding, bad, fine, worth_a_change
 _FULL = 0.8
 #: A clock that differs by more than this (seconds) is worth a change.
 _SKEW = 1.0
+#: A copy beside the append-only file may be so old (seconds), and how it is made so often.
+_COPY = 900
+_SAVE = f"set save {_COPY} 1 in redis.conf"
 #: Keys of Celery's own Redis transport; and at most so many looks for more of them.
 _KOMBU = ("unacked", "unacked_index", "unacked_mutex", "celery", "_kombu.binding.celery")
 _LOOKS = 10
@@ -78,13 +81,18 @@ def _append_only(info: Info) -> Finding:
 
 def _configured(client: Client) -> list[Finding]:
     try:
-        answer = client.command("CONFIG", "GET", "appendfsync", "save")
+        answers = client.ask_all("CONFIG", "GET", "appendfsync", "save")
     except PostroomError:
         text = "cannot be asked of this server by this user"
         return [worth_a_change("fsync, snapshots", text, "check appendfsync and save in redis.conf")]
+    configs = [_settings(answer) for answer in answers]
+    fsync = [_fsync(config.get("appendfsync", "")) for config in configs]
+    return [_worst(fsync), _worst([_snapshots(config.get("save", "")) for config in configs])]
+
+
+def _settings(answer: list[bytes]) -> Info:
     words = [word.decode() for word in answer]
-    config = dict(zip(words[::2], words[1::2], strict=True))
-    return [_fsync(config.get("appendfsync", "")), _snapshots(config.get("save", ""))]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _fsync(value: str) -> Finding:
@@ -95,9 +103,15 @@ def _fsync(value: str) -> Finding:
 
 
 def _snapshots(value: str) -> Finding:
-    if value:
-        return fine("snapshots", f"save {value}")
-    return worth_a_change("snapshots", "save is off: there is no second copy", "set save 900 1 in redis.conf")
+    """A rule is seconds and changes: whatever needs more than one change says nothing of a quiet hour."""
+    if not value:
+        return worth_a_change("snapshots", "save is off: there is no second copy", _SAVE)
+    rules = [int(word) for word in value.split()]
+    spans = [seconds for seconds, changes in zip(rules[::2], rules[1::2], strict=True) if changes <= 1]
+    if not spans or min(spans) > _COPY:
+        text = f"save {value}: the second copy may be older than {_COPY // 60} minutes"
+        return worth_a_change("snapshots", text, _SAVE)
+    return fine("snapshots", f"save {value}")
 
 
 # --- who can reach it ---------------------------------------------------------------------------

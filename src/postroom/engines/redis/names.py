@@ -59,6 +59,11 @@ class Names:
         name = f"{self.prefix}:topic:{{{check_name(topic, 'topic')}}}"
         return name.encode(), f"{name}:numbers".encode(), f"{name}:bell".encode()
 
+    def records(self, kind: str) -> tuple[bytes, bytes, bytes]:
+        """The records of a kind, their keys in order, and when they end."""
+        name = f"{self.prefix}:record:{{{check_name(kind, 'record kind')}}}"
+        return name.encode(), f"{name}:keys".encode(), f"{name}:expiring".encode()
+
     def private(self, process: str, name: str, what: str) -> bytes:
         """A bell of one process, which a cluster keeps beside what it is about: a queue or a topic."""
         tag = name.removeprefix("\0") or process

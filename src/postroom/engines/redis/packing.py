@@ -18,6 +18,8 @@ from postroom.policy import Policy
 _HAS_DUE, _HAS_EXPIRES, _HAS_ACK, _HAS_MAX, _HAS_REMEMBER, _HAS_NAMES, _HAS_TEXTS, _HAS_KEY = (
     1, 2, 4, 8, 16, 32, 64, 128,
 )  # fmt: skip
+_NUMBERED = (_HAS_DUE, _HAS_EXPIRES, _HAS_ACK, _HAS_MAX, _HAS_REMEMBER)
+_HAS_NUMBERS = sum(_NUMBERED)
 _DELAY, _DUE, _TTL, _EXPIRES = 1, 2, 4, 8
 STARTED, SUSPECT = 2, 16
 
@@ -133,14 +135,10 @@ def message_of(queue: str, id: bytes, value: bytes) -> Message:
         return Message(
             id=id.hex(), queue=queue, body=value[size:], put_at=put_at, due=put_at, priority=priority
         )
-    numbers, at = [], _FIXED.size
-    for flag in (_HAS_DUE, _HAS_EXPIRES, _HAS_ACK, _HAS_MAX, _HAS_REMEMBER):
-        if flags & flag:
-            numbers.append(_NUMBER.unpack_from(value, at)[0])
-            at += _NUMBER.size
-        else:
-            numbers.append(None)
-    due, expires, ack_timeout, max_attempts, remember = numbers
+    at = _FIXED.size
+    due = expires = ack_timeout = max_attempts = remember = None
+    if flags & _HAS_NUMBERS:
+        (due, expires, ack_timeout, max_attempts, remember), at = _read_numbers(value, flags, at)
     kind, task = _read_names(value, at) if flags & _HAS_NAMES else ("", "")
     type_, headers, key, at = _read_texts(value, size) if flags & _HAS_TEXTS else (JSON, {}, None, size)
     return Message(
@@ -149,6 +147,17 @@ def message_of(queue: str, id: bytes, value: bytes) -> Message:
         ack_timeout=ack_timeout, max_attempts=max_attempts, correlation_id=task or None, unique_key=key,
         remember=remember,
     )  # fmt: skip
+
+
+def _read_numbers(value: bytes, flags: int, at: int) -> tuple[list[int | None], int]:
+    numbers: list[int | None] = []
+    for flag in _NUMBERED:
+        if flags & flag:
+            numbers.append(_NUMBER.unpack_from(value, at)[0])
+            at += _NUMBER.size
+        else:
+            numbers.append(None)
+    return numbers, at
 
 
 def _read_names(value: bytes, at: int) -> tuple[str, str]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
+from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import utf8
-from postroom.limits import check_limit, check_name, check_record, check_span
+from postroom.limits import check_limit, check_record, check_span
 from postroom.logs import Record
 from postroom.policy import Rate
 from postroom.records import Records, check_take
@@ -19,15 +20,17 @@ _HEAD = struct.Struct(">QQ")
 
 
 class RedisRecords(Records):
-    def __init__(self, now: Callable[[], str], client: Client, prefix: str) -> None:
+    def __init__(self, now: Callable[[], str], client: Client, names: Names) -> None:
         """`now` is the time of a test's clock, or ''; it raises Closed."""
         self._now = now
         self._client = client
-        self._prefix = prefix
+        self._names = names
 
     def get(self, kind: str, key: str) -> Record | None:
         now = self._now()
-        found = self._client.run(scripts.RECORD_GET, self._keys(kind), (now, utf8(key, "record key")))
+        found = self._client.run(
+            scripts.RECORD_GET, self._names.records(kind), (now, utf8(key, "record key"))
+        )
         return _record(key, found) if found else None
 
     def put(
@@ -37,26 +40,27 @@ class RedisRecords(Records):
         check_span("ttl", ttl)
         script = scripts.RECORD_ADD if kind in _ADDITIONS else scripts.RECORD_PUT
         args = (self._now(), key, value, _text(ttl), _text(expect))
-        return int(self._client.run(script, self._keys(kind), args)) or None
+        return int(self._client.run(script, self._names.records(kind), args)) or None
 
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
         args = (self._now(), utf8(key, "record key"), _text(expect))
-        return bool(self._client.run(scripts.RECORD_DELETE, self._keys(kind), args))
+        return bool(self._client.run(scripts.RECORD_DELETE, self._names.records(kind), args))
 
     def take(self, kind: str, key: str, n: int, *, rate: Rate, burst: int) -> int:
         check_take(kind, key, n, burst)
         args = (self._now(), key, n, rate.count, rate.per, burst)
-        return int(self._client.run(scripts.RECORD_TAKE, self._keys(kind), args))
+        return int(self._client.run(scripts.RECORD_TAKE, self._names.records(kind), args))
 
     def list(self, kind: str, *, after: str = "", limit: int = 100) -> list[Record]:
         check_limit(limit)
-        args = (self._now(), utf8(after, "after"), limit)
-        found = self._client.run(scripts.RECORD_LIST, self._keys(kind), args)
-        return [_record(found[at].decode(), found[at + 1]) for at in range(0, len(found), 2)]
-
-    def _keys(self, kind: str) -> tuple[bytes, bytes, bytes]:
-        name = f"{self._prefix}:record:{{{check_name(kind, 'record kind')}}}"
-        return name.encode(), f"{name}:keys".encode(), f"{name}:expiring".encode()
+        keys, behind = self._names.records(kind), utf8(after, "after")
+        records: list[Record] = []
+        while True:  # a call looks at so many keys at most
+            args = (self._now(), behind, limit - len(records))
+            behind, found = self._client.run(scripts.RECORD_LIST, keys, args)
+            records += [_record(found[at].decode(), found[at + 1]) for at in range(0, len(found), 2)]
+            if not behind:
+                return records
 
 
 def _record(key: str, found: bytes) -> Record:

@@ -6,7 +6,10 @@ and a name without a queue means nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from postroom.engine import QueueInfo
+from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import policy_of
@@ -23,7 +26,7 @@ class Registry:
         return sorted(name.decode() for name in self._client.command("SMEMBERS", self._key, key=self._key))
 
     def add(self, queue: str) -> None:
-        self._client.command("SADD", self._key, queue, key=self._key)
+        self._client.run(scripts.ENLIST, [self._key], ("SADD", queue))
 
     def remove(self, queue: str) -> None:
         """Of a queue that was dropped; one that was made again meanwhile stays listed."""
@@ -32,13 +35,20 @@ class Registry:
         if self._client.command("EXISTS", meta, key=meta):
             self.add(queue)
 
-    def info(self, queue: str) -> QueueInfo | None:
-        """The queue, if it exists: its name may be known earlier and longer than that."""
+    def infos(self, queues: Sequence[str]) -> list[QueueInfo]:
+        """Those of these queues that exist: a name may be known earlier, and longer, than its queue."""
+        metas = {queue: meta for queue in queues if (meta := self._meta(queue))}
+        commands = [(meta, ("HMGET", meta, "policy", "paused", "reason")) for meta in metas.values()]
+        found = zip(metas, self._client.commands(commands), strict=True)
+        return [_info(queue, *values) for queue, values in found if values[0] is not None]
+
+    def _meta(self, queue: str) -> bytes | None:
+        """None for what cannot be the name of a queue."""
         try:
-            key = self._names.queue(queue)[0]
+            return self._names.queue(queue)[0]
         except InvalidInput:
             return None
-        text, paused, reason = self._client.command("HMGET", key, "policy", "paused", "reason", key=key)
-        if text is None:
-            return None
-        return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())
+
+
+def _info(queue: str, text: bytes, paused: bytes | None, reason: bytes | None) -> QueueInfo:
+    return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any, Protocol
 
@@ -27,10 +28,13 @@ MAX_BLOCKED = 64
 _MAX_REDIRECTS = 8
 #: While a slot is being moved, a call that finds its keys in two places comes back after this (seconds).
 _TRY_AGAIN_PAUSE = 0.05
+#: So many questions go out together.
+_PORTION = 1_000
 #: The cluster's nodes are asked for their slots at most this often (seconds).
 _REFRESH_PAUSE = 0.1
 
 _LOST = (theirs.ConnectionError, theirs.TimeoutError)
+_ELSEWHERE = (theirs.MovedError, theirs.AskError, theirs.TryAgainError)
 _ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _CLUSTER_SLOTS = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n"
 
@@ -43,6 +47,8 @@ _UNTOLD: dict[str, None] = (
 )
 
 Argument = bytes | str | int | float
+#: The key that says where it goes, and the command as it is sent.
+Command = tuple[bytes, bytes]
 
 
 def pack(args: Sequence[Argument]) -> bytes:
@@ -60,10 +66,23 @@ class Route(Protocol):
         `block`: it may take this long (seconds), on a connection of its own.
         """
 
+    def ask_each(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to many questions, in few round trips."""
+
     def ask_all(self, packed: bytes) -> list[Any]:
         """The answers of all servers that hold data."""
 
     def close(self) -> None: ...
+
+
+def _in_portions(ask: Callable[..., Any], commands: Sequence[bytes]) -> list[Any]:
+    """The answers to all, so many of them in one sending."""
+    found: list[Any] = []
+    for first in range(0, len(commands), _PORTION):
+        some = commands[first : first + _PORTION]
+        answer = ask(b"".join(some), answers=len(some))
+        found += answer if len(some) > 1 else [answer]
+    return found
 
 
 def route(settings: Settings) -> Route:
@@ -178,6 +197,9 @@ class SingleRoute:
     def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         return self._server.ask(packed, block, answers)
 
+    def ask_each(self, commands: Sequence[Command]) -> list[Any]:
+        return _in_portions(self._server.ask, [packed for _, packed in commands])
+
     def ask_all(self, packed: bytes) -> list[Any]:
         return [self._server.ask(packed)]
 
@@ -202,6 +224,9 @@ class SentinelRoute:
         except (*_LOST, theirs.ReadOnlyError):
             self._server.drop()  # somebody else may be the primary now
             raise
+
+    def ask_each(self, commands: Sequence[Command]) -> list[Any]:
+        return _in_portions(partial(self.ask, None), [packed for _, packed in commands])
 
     def ask_all(self, packed: bytes) -> list[Any]:
         return [self.ask(None, packed)]
@@ -268,28 +293,53 @@ class ClusterRoute:
     def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         slot = None if key is None else key_slot(key)
         node, asking = self._owner(slot), False
-        for _ in range(_MAX_REDIRECTS):
+        redirects, end = 0, time.monotonic() + self._settings.socket_timeout
+        while redirects < _MAX_REDIRECTS:
             try:
                 if not asking:
                     return self._server(node).ask(packed, block, answers)
                 _, *found = self._server(node).ask(_ASKING + packed, block, answers + 1)
                 return found if answers > 1 else found[0]
             except theirs.MovedError as moved:
-                node, asking = _redirected(moved, node), False
+                node, asking, redirects = _redirected(moved, node), False, redirects + 1
                 self._owners[moved.slot_id] = node
                 self._stale = True  # the others of its node have probably moved too
             except theirs.AskError as ask:
-                node, asking = _redirected(ask, node), True
-            except theirs.TryAgainError:
+                node, asking, redirects = _redirected(ask, node), True, redirects + 1
+            except theirs.TryAgainError:  # its keys are in two places: no longer than an answer may take
+                if time.monotonic() > end:
+                    raise
                 time.sleep(_TRY_AGAIN_PAUSE)
             except (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError):
                 self._doubt(node)
                 raise
         raise theirs.ClusterError(f"redirected {_MAX_REDIRECTS} times without finding the owner of the slot")
 
+    def ask_each(self, commands: Sequence[Command]) -> list[Any]:
+        places: dict[Node, list[int]] = {}
+        for place, (key, _) in enumerate(commands):
+            places.setdefault(self._owner(key_slot(key)), []).append(place)
+        found: dict[int, Any] = {}
+        for node, some in places.items():
+            found |= zip(some, self._ask_some(node, [commands[place] for place in some]), strict=True)
+        return [found[place] for place in range(len(commands))]
+
+    def _ask_some(self, node: Node, commands: Sequence[Command]) -> list[Any]:
+        try:
+            return _in_portions(partial(self._ask_node, node), [packed for _, packed in commands])
+        except _ELSEWHERE:
+            return [self.ask(key, packed) for key, packed in commands]
+
     def ask_all(self, packed: bytes) -> list[Any]:
         self._owner(None)
-        return [self._server(node).ask(packed) for node in _distinct(self._owners)]
+        return [self._ask_node(node, packed) for node in _distinct(self._owners)]
+
+    def _ask_node(self, node: Node, packed: bytes, answers: int = 1) -> Any:
+        try:
+            return self._server(node).ask(packed, answers=answers)
+        except (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError):
+            self._doubt(node)
+            raise
 
     def close(self) -> None:
         with self._lock:

@@ -43,7 +43,7 @@ class Topics:
         if now - self._listed.get(topic, -_AGAIN) < _AGAIN:
             return
         with contextlib.suppress(PostroomError):
-            self._client.command("ZADD", self._names.topics, 0, topic, key=self._names.topics)
+            self._client.run(scripts.ENLIST, [self._names.topics], ("ZADD", 0, topic))
             if len(self._listed) >= _MOST_LISTED:
                 self._listed.clear()
             self._listed[topic] = now

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
+from postroom.engines.redis.faults import is_uncertain
 from postroom.engines.redis.names import Names
 from postroom.engines.steps.bells import Bells, BellWaiter, is_topic, topic_bell
 from postroom.errors import Closed, PostroomError
@@ -38,6 +39,8 @@ _COALESCE = 0.005
 _MOST_LISTENERS = 16
 #: In a cluster nobody can wait for all logs: whoever does is told to look so often (s).
 _LOOK_AT_LOGS = 1.0
+#: A step rings so many at most: see `ring` in lua/books.lua.
+_MOST_RUNG = 3
 #: Whoever needs to wake later than this has no seat: see `seat` in lua/turn.lua.
 _SEATED = 1_000
 
@@ -116,6 +119,12 @@ class Ringing(Bells):
             with contextlib.suppress(PostroomError):  # the step is done; a ring is a hint
                 self.push(queue, ours - told)
 
+    def doubt(self, queue: str, sleepers: int, error: PostroomError) -> None:
+        """A step failed. If it may have been done, have those look whom its script has left to us."""
+        if is_uncertain(error):
+            with self.lock:
+                self.ring(queue, min(_MOST_RUNG, sleepers))
+
     def push(self, queue: str, rings: int, why: str = "", *left: bytes) -> None:
         """Wake so many who wait for this queue, whichever process they are in."""
         sleepers = self.sleepers(queue)
@@ -124,7 +133,7 @@ class Ringing(Bells):
         )
         self.tell(queue, wanted, sleepers)
 
-    def leave(self, queue: str, unused: bool, seated: bytes | None) -> None:
+    def leave(self, queue: str, unused: bool, seated: bytes | None = None) -> None:
         """A waiter left: somebody else gets its unused ring, or its watch over the next due time."""
         with contextlib.suppress(PostroomError):  # a hint, and everybody has a timer
             self.push(queue, 1, "unused" if unused else "left", *([seated] if seated else []))
@@ -314,7 +323,7 @@ class QueueListener(Listener):
             left = not told and name not in self._ringing.armed()
         if left:
             # Nobody waits here any more: somebody elsewhere may.
-            self._client.command("RPUSH", answer[0], answer[1], key=answer[0])
+            self._ringing.leave(name, unused=True)
 
     def nudge(self) -> None:
         self._client.run(scripts.NUDGE, [self.private], ("RPUSH", 60_000, ""))

@@ -155,9 +155,10 @@ class SpoolEngine(OnlyInRedis):
 
     def _restore_policies(self, primary: Engine) -> None:
         """A Redis that came back empty has forgotten what its queues promise."""
-        for name, info in list(self._known.items()):
-            if info.policy != Policy() and not primary.queues([name]):
-                primary.declare(name, info.policy)
+        wanted = {name: info.policy for name, info in self._known.items() if info.policy != Policy()}
+        there = {info.name for info in primary.queues(list(wanted))}
+        for name in wanted.keys() - there:
+            primary.declare(name, wanted[name])
 
     def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         self._ask(lambda primary: None)  # not while Redis is away

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from postroom.engine import Engine
 from postroom.logs import Group, Log, TopicPage
-from postroom.model import Entry, Move, Moved, Page, State
+from postroom.model import Entry, Move, Moved, Page, State, Stored
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ class OnlyInRedis(Engine):
 
     def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
         return self._ask(lambda primary: primary.get(queue, ids))
+
+    def stored(self, queue: str, id: str) -> list[Stored]:
+        return self._ask(lambda primary: primary.stored(queue, id))
 
     def find(
         self,

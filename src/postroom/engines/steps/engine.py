@@ -107,8 +107,8 @@ class SteppedEngine(Engine):
         check_turn(queue, settlements, starts, request)
 
         def step(state: QueueState, now: int) -> Turned:
-            settled = settle.settle(state, settlements, now)
-            started = settle.start(state, starts, now)
+            settled = settle.settle(state, settlements, now) if settlements else []
+            started = settle.start(state, starts, now) if starts else []
             claimed = self._claim(state, request, now) if request else Claimed([])
             return Turned(settled, started, claimed)
 

@@ -70,13 +70,14 @@ def _put_new(state: QueueState, messages: Sequence[NewMessage], now: int) -> boo
     capacity = state.policy.capacity
     if capacity is not None and state.waiting + len(messages) > capacity:
         return False
-    for message in messages:
-        if message.unique_key or message.failure:
-            return False
-    if not state.enter_new([_stored(state.name, message, now) for message in messages], now):
-        return False
-    state.counters["put"] += len(messages)
-    return True
+    entered = state.enter_plain(messages, now)
+    if entered is None:
+        entered = not any(message.unique_key or message.failure for message in messages) and state.enter_new(
+            [_stored(state.name, message, now) for message in messages], now
+        )
+    if entered:
+        state.counters["put"] += len(messages)
+    return entered
 
 
 def admit(state: QueueState, count: int) -> None:

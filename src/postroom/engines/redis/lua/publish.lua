@@ -20,11 +20,27 @@ for at = 4, #ARGV do
 end
 redis.call('HSET', KEYS[2], 'last', last)
 redis.call('XADD', KEYS[3], 'MAXLEN', 1, string.format('%.0f-0', last), '', '')
-while true do
-  local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-  if not oldest or tonumber(oldest[2][2]) + tonumber(ARGV[3]) > now then
-    break
+
+-- When the first entry was published that has this number or a higher one.
+local function published(number)
+  local id = string.format('%.0f-0', number)
+  return tonumber(redis.call('XRANGE', KEYS[1], id, '+', 'COUNT', 1)[1][2][2])
+end
+
+-- What was published until then is too old. Entries have numbers without a gap, so that the first of the
+-- others is found by halving: however many there are, it takes a few looks and one command.
+local til = now - tonumber(ARGV[3])
+local oldest = last - redis.call('XLEN', KEYS[1]) + 1
+if published(oldest) <= til then
+  local low, high = oldest + 1, last
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if published(middle) <= til then
+      low = middle + 1
+    else
+      high = middle
+    end
   end
-  redis.call('XDEL', KEYS[1], oldest[1])
+  redis.call('XTRIM', KEYS[1], 'MINID', string.format('%.0f-0', low))
 end
 return last

@@ -1,6 +1,6 @@
 -- Cleaning up behind a purge, a little at a time. A message whose id is in the trash does not exist.
 
-local PORTION = 1000
+local PORTION = 100
 
 local function clean_ids(ids)
   if call('EXISTS', UNIQUE) == 1 then
