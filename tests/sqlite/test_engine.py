@@ -16,12 +16,15 @@ import pytest
 
 import postroom
 from postroom.engine import ClaimRequest
-from postroom.engines.sqlite import SqliteEngine
+from postroom.engines.sqlite import SqliteEngine, doorbell
+from postroom.engines.sqlite.doorbell import Doorbell
 from postroom.engines.sqlite.file import File
+from postroom.engines.sqlite.folder import stamp_of
 from postroom.errors import Closed, ConfigError, EngineBusy, InvalidInput
 from postroom.model import Accepted, Failure, NewMessage, Outcome, Receipt, Settlement, State
 from postroom.policy import Policy
 from postroom.testing import ManualClock
+from tests.sqlite.outside import eventually
 
 #: Long enough for anything that works, and only spent when it does not.
 PATIENCE = 60.0
@@ -387,6 +390,30 @@ def test_a_put_in_one_process_wakes_another_at_once(path: Path, monkeypatch: pyt
             assert isinstance(delivery, postroom.Delivery)
             assert delivery.body == str(number)
             delivery.ack()
+
+
+def test_who_begins_to_wait_after_a_long_silence_is_rung(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "_TICK", 60.0)
+    with (
+        contextlib.closing(SqliteEngine(File(str(path)))) as producer,
+        contextlib.closing(SqliteEngine(File(str(path)))) as consumer,
+    ):
+        eventually(lambda: producer.put("q", [NewMessage()]) and producer._ringing._deserted is not None)
+        consumer.purge("q")
+        with consumer.waiter(["q"]) as waiter:
+            waiter.arm()
+            eventually(lambda: stamp_of(str(path.parent)))
+            producer.put("q", [NewMessage()])
+            assert waiter.wait(PATIENCE) == {"q"}
+
+
+def test_nobody_is_looked_for_where_nobody_waits(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eventually(lambda: engine.put("q", [NewMessage()]) and engine._ringing._deserted is not None)
+    monkeypatch.setattr(Doorbell, "is_hung_up", lambda self: pytest.fail("looked"))
+    monkeypatch.setattr(Doorbell, "ring", lambda *args: pytest.fail("rang"))
+    engine.put("q", [NewMessage()])
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(rate="1/h"), Policy(max_in_flight=1)])

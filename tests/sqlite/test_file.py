@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from postroom.engines.sqlite.file import APPLICATION_ID, File, network_type
+from postroom.engines.sqlite.folder import stamp_of
 from postroom.engines.sqlite.reader import Reader
 from postroom.engines.sqlite.sql import SCHEMAS
 from postroom.engines.sqlite.writer import Writer
@@ -25,7 +26,18 @@ from postroom.errors import (
     StoreGone,
     StoreTooNew,
 )
-from tests.sqlite.outside import PATIENCE, SCHEMA, Child, Notes, file_at, note, notes_in, on_mount, writer_on
+from tests.sqlite.outside import (
+    PATIENCE,
+    SCHEMA,
+    Child,
+    Notes,
+    eventually,
+    file_at,
+    note,
+    notes_in,
+    on_mount,
+    writer_on,
+)
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -457,6 +469,52 @@ def test_a_deleted_file_is_noticed_and_not_made_again(tmp_path: Path) -> None:
     assert not path.exists()
     writer.close()
     reader.close()
+
+
+def settled(file: File) -> Writer[Notes]:
+    """A writer that was last checked when nothing had changed beside its file for a while."""
+    writer = Writer(file, Notes)
+    eventually(lambda: writer.run(note("x")) is None and writer.stamp is not None)
+    return writer
+
+
+@pytest.mark.parametrize("which", ["", "-wal"])
+def test_what_is_deleted_in_a_quiet_folder_is_noticed(tmp_path: Path, which: str) -> None:
+    path = tmp_path / "s.db"
+    writer = settled(file_at(path))
+    Path(f"{path}{which}").unlink()
+    eventually(lambda: stamp_of(str(tmp_path)))
+    with pytest.raises(StoreGone):
+        writer.run(note("lost"))
+    writer.close()
+
+
+def test_a_folder_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    writer = settled(file_at(folder / "s.db"))
+    folder.rename(tmp_path / "elsewhere")
+    other.rename(folder)
+    eventually(lambda: stamp_of(str(folder)))
+    with pytest.raises(StoreGone):
+        writer.run(note("lost"))
+    writer.close()
+
+
+def test_in_a_quiet_folder_one_look_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, looks = settled(file_at(tmp_path / "s.db")), list[str]()
+    stat = os.stat
+
+    def look(path: str) -> os.stat_result:
+        looks.append(path)
+        return stat(path)
+
+    monkeypatch.setattr(os, "stat", look)
+    writer.run(note("y"))
+    monkeypatch.undo()
+    assert looks == [str(tmp_path)]
+    writer.close()
 
 
 def test_a_file_deleted_after_the_check_is_not_made_again(

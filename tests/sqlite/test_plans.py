@@ -36,6 +36,7 @@ EXPECTED = {
     "groups": "postroom_group",
     "page_task": "postroom_task",
     "by_id": "postroom_by_id",
+    "stored": "postroom_by_id",
     "held": "postroom_by_id",
     "exists": "postroom_by_id",
     "known": "postroom_by_id",

@@ -139,6 +139,15 @@ def test_ordinary_calls_are_one_statement_and_not_one_each(
     assert sum(text.startswith("INSERT INTO postroom_message") for text in said) == 1
 
 
+def test_an_ordinary_put_is_one_row_and_the_books(engine: SqliteEngine) -> None:
+    engine.put(QUEUE, [message("before")])
+    said: list[str] = []
+    engine._writer._link.open().set_trace_callback(said.append)
+    engine.put(QUEUE, [message("a")])
+    verbs = [text.partition(" ")[0] for text in said]
+    assert verbs == ["BEGIN", "PRAGMA", "INSERT", "UPDATE", "COMMIT"]
+
+
 def test_a_known_id_that_was_purged_is_new_again(
     engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,26 @@ def test_an_error_of_sqlite_is_translated_and_the_writer_goes_on(path: Path) -> 
     writer.close()
 
 
+def test_a_lone_step_that_is_interrupted_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_on(path)
+
+    def interrupted(context: Notes) -> None:
+        note("never")(context)
+        raise KeyboardInterrupt
+
+    # Even if another interrupt comes while it is undone.
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Link, "roll_back", lambda link: _interrupt() if link.in_transaction() else None)
+        writer.run(interrupted)
+    writer.run(note("next"))
+    assert notes_in(path) == ["next"]
+    writer.close()
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def test_bells_ring_after_the_commit(crowd: Crowd) -> None:
     crowd.leave.set()
     crowd.writer.run(note("x"))

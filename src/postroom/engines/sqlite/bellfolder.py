@@ -21,12 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from postroom.engines.sqlite.folder import is_settled
+
 #: What a socket's address may hold is 104 bytes on macOS, 108 on Linux.
 _MAX_ADDRESS = 100
-#: A change this old (ns) cannot share its time with a later one: kernels stamp every 1 to 10 ms …
-_SETTLED = 20_000_000
-#: … and some filesystems only every second or two.
-_SETTLED_WHOLE_SECONDS = 2_500_000_000
 
 _ENTRY = re.compile(r"([0-9a-f]{8}-\d+)(?:\.([0-9a-f]{16}))?")
 #: The other end is gone: its process died.
@@ -71,9 +69,12 @@ class BellFolder:
         self._listing = _NOBODY
         self._fits = len(os.fsencode(self.path)) + len("/01234567-4194304") <= _MAX_ADDRESS
 
+    def exists(self) -> bool:
+        return os.access(self.path, os.F_OK)
+
     def look(self) -> Listing:
         """Who listens; one system call as long as nothing changed."""
-        if self._listing is _NOBODY and not os.access(self.path, os.F_OK):
+        if self._listing is _NOBODY and not self.exists():
             return _NOBODY  # as with the stat, but without the costs of an exception
         try:
             changed = os.stat(self.path).st_mtime_ns  # noqa: PTH116 - after every commit, Path costs as much again
@@ -86,8 +87,7 @@ class BellFolder:
         return listing
 
     def _read(self, changed: int) -> Listing:
-        needed = _SETTLED if changed % 1_000_000_000 else _SETTLED_WHOLE_SECONDS
-        settled = time.time_ns() - changed > needed
+        settled = is_settled(changed)
         try:
             entries = sorted(os.listdir(self.path))  # noqa: PTH208 - names are all we need
         except OSError:

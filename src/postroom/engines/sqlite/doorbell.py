@@ -87,6 +87,10 @@ class Doorbell:
             self._warn(error)
             return 0
 
+    def is_hung_up(self) -> bool:
+        """Whether anybody listens, or may have: there is a folder."""
+        return self._folder.exists()
+
     def ring_all(self, name: str) -> int:
         """Tell all others who wait for this name."""
         return self.ring(name, 1_000_000)

@@ -32,7 +32,7 @@ from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.findings import Finding
 from postroom.limits import AUDIT, MAX_BODY, check_after, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage, drop_told
-from postroom.model import Accepted, NewMessage, Swept
+from postroom.model import Accepted, NewMessage, Stored, Swept
 from postroom.policy import Policy
 from postroom.records import Records
 from postroom.waiter import Waiter
@@ -157,8 +157,17 @@ class SqliteEngine(SteppedEngine):
             return look(state, steady(now, state.last_call))
 
     def _committed(self, rings: dict[str, int], bells: set[str]) -> None:
-        self._ringing.tell(rings, bells)
+        self._ringing.tell(rings, bells, self._writer.stamp)
         self._checkpointer.nudge()
+
+    def stored(self, queue: str, id: str) -> list[Stored]:
+        if self.get(queue, [id]) == [None]:
+            return []
+        with self._reader.look() as connection:
+            found = connection.execute(SQL["stored"], (queue, bytes.fromhex(id)))
+            names = [name if "." in name else f"postroom_message.{name}" for name, *_ in found.description]
+            row = found.fetchone() or ()
+        return [Stored(*each) for each in zip(names, row, strict=False) if each[1] is not None]
 
     def _spread(self, queue: str, waiter: Waiter) -> int:
         return self._ringing.rank_delay(queue, waiter)
@@ -171,7 +180,7 @@ class SqliteEngine(SteppedEngine):
 
     def ring(self, queues: Iterable[str]) -> None:
         self._check_open()
-        self._ringing.tell(dict.fromkeys(queues, 2), ())
+        self._ringing.tell_now(dict.fromkeys(queues, 2))
 
     def _read_log(self, state: QueueState, after: str | None, limit: int) -> Log:
         assert isinstance(state, SqliteState)

@@ -85,6 +85,7 @@ class File:
             raise ConfigError(f"synchronous is one of {sorted(_SYNCHRONOUS)}, not {synchronous!r}")
         # SQLite follows links too, and puts its -wal beside the real file.
         self.path: str = os.path.realpath(path)
+        self.folder: str = os.path.dirname(self.path)  # noqa: PTH120 - as realpath above
         self.busy_timeout = busy_timeout
         self._synchronous = synchronous
         self._outbox = outbox
@@ -267,7 +268,7 @@ class File:
 def identity(path: str) -> tuple[int, int] | None:
     """Device and inode of the file, None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116  # twice in every transaction: a Path would cost more than the call
+        found = os.stat(path)  # noqa: PTH116  # around transactions: a Path would cost more than the call
     except OSError:
         return None
     return found.st_dev, found.st_ino

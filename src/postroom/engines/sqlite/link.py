@@ -13,6 +13,7 @@ from pathlib import Path
 
 from postroom.engines.sqlite.faults import SQLITE_ERRORS, ours
 from postroom.engines.sqlite.file import File, identity
+from postroom.engines.sqlite.folder import Stamp, stamp_of
 from postroom.errors import Closed, EngineBusy, StoreFull, StoreGone
 
 
@@ -24,6 +25,8 @@ class Link:
         self._readonly = readonly
         self._connection: sqlite3.Connection | None = None
         self._wal: tuple[int, int] | None = None
+        #: The stamp of the folder when the files were last found to be there; None if nobody can say.
+        self.stamp: Stamp | None = None
         self._closed = False
 
     def open(self, *, checked: bool = True) -> sqlite3.Connection:
@@ -38,10 +41,17 @@ class Link:
         if self._connection is None:
             self._connection = self._file.connect(readonly=self._readonly)
             self._wal = identity(self._file.wal_path)
+            self.stamp = None
         return self._connection
 
     def check(self) -> None:
         """StoreGone if the file, or the -wal that holds what is newest, was deleted or replaced."""
+        stamp = stamp_of(self._file.folder)
+        if stamp is None or stamp != self.stamp:
+            self._check_files()
+            self.stamp = stamp
+
+    def _check_files(self) -> None:
         try:
             self._file.check()
         except StoreGone:
@@ -83,6 +93,7 @@ class Link:
     def drop(self) -> None:
         """Close the connection; the next call opens another."""
         connection, self._connection = self._connection, None
+        self.stamp = None
         if connection is not None:
             connection.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from postroom.engines.sqlite.doorbell import Doorbell
 from postroom.engines.sqlite.file import File
+from postroom.engines.sqlite.folder import Stamp, stamp_of
 from postroom.engines.sqlite.reader import Reader
 from postroom.engines.sqlite.state import SqliteState
 from postroom.engines.sqlite.transaction import DEFAULT
@@ -25,7 +26,10 @@ class Ringing(Bells):
 
     def __init__(self, file: File, reader: Reader) -> None:
         super().__init__(threading.Lock(), self._hand_on)
+        self._folder = file.folder
         self._reader = reader
+        #: The stamp of the store's folder when there was no bell in it.
+        self._deserted: Stamp | None = None
         self._doorbell = Doorbell(file.bell_path, self._heard, self._look)
         #: What the net saw last: the state of the file, and the next due time of each queue.
         self._version: object = None
@@ -33,16 +37,30 @@ class Ringing(Bells):
 
     # --- ringing ----------------------------------------------------------------------------
 
-    def tell(self, rings: dict[str, int], bells: Iterable[str]) -> None:
-        """After a commit: wake so many for each queue, this process first, and all for each bell."""
+    def tell(self, rings: dict[str, int], bells: Iterable[str], stamp: Stamp | None) -> None:
+        """After a commit: wake so many for each queue, this process first, and all for each bell.
+
+        The stamp is that of the store's folder after the commit.
+        """
         for queue, count in rings.items():
             told = self._ring_here(queue, count)
-            if told < count:
+            if told < count and self._others_may_wait(stamp):
                 self._doorbell.ring(queue, count - told)
         for bell in bells:
             with self.lock:
                 self.ring_all(bell)
             self._doorbell.ring_all(bell)
+
+    def tell_now(self, rings: dict[str, int]) -> None:
+        """After a commit of somebody else."""
+        self.tell(rings, (), stamp_of(self._folder))
+
+    def _others_may_wait(self, stamp: Stamp | None) -> bool:
+        """False if nobody has hung up a bell since we last found none."""
+        if stamp is None or stamp != self._deserted:
+            self._deserted = None if self._doorbell.is_hung_up() else stamp
+            return True
+        return False
 
     def _ring_here(self, queue: str, count: int) -> int:
         # Asked without the lock: who arms only now looks after that, and finds what was committed.
@@ -64,7 +82,7 @@ class Ringing(Bells):
         with contextlib.suppress(PostroomError):  # a hint, and there is the net
             state = self._seen(queue)
             if (unused and state.claimable) or state.scheduled:
-                self.tell({queue: 1}, ())
+                self.tell_now({queue: 1})
 
     def rank_delay(self, queue: str, waiter: Waiter) -> int:
         """How much later than the first, of all processes, this waiter need wake."""

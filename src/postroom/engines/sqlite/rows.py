@@ -9,7 +9,7 @@ import msgspec
 
 from postroom.engines.steps.slot import Slot
 from postroom.limits import JSON
-from postroom.model import Attempt, Failure, Message, State
+from postroom.model import Attempt, Failure, Message, NewMessage, State
 from postroom.policy import Policy
 
 #: The numbers under which states are stored.
@@ -61,6 +61,19 @@ def is_plain(slot: Slot) -> bool:
         and message.correlation_id is message.unique_key is None
         and slot.failure is None
         and not message.headers
+        and message.content_type == JSON
+        and len(message.body) <= SMALL
+    )
+
+
+def is_ordinary(message: NewMessage) -> bool:
+    """The same of a message that nobody has kept yet, and that is ready at once."""
+    return (
+        message.due is message.ttl is message.expires is message.ack_timeout is None
+        and message.max_attempts is message.remember is None
+        and message.correlation_id is message.unique_key is None
+        and message.failure is None
+        and not (message.delay or message.headers)
         and message.content_type == JSON
         and len(message.body) <= SMALL
     )

@@ -235,6 +235,11 @@ FROM postroom_message;
 -- name: by_id
 {slot} WHERE queue = ? AND id = ? AND (state > 1 OR era = ?);
 
+-- name: stored  all that is kept of one; a large body lies in a table of its own
+SELECT postroom_message.*, b.body AS "postroom_body.body" FROM postroom_message
+JOIN postroom_queue AS q ON q.key = queue LEFT JOIN postroom_body AS b ON b.message = postroom_message.key
+WHERE q.name = ? AND id = ? AND (state > 1 OR postroom_message.era = q.era);
+
 -- name: held  the token is the fence
 {slot} WHERE queue = ? AND id = ? AND state = 2 AND token = ?;
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
+from postroom.engines.sqlite.finding import Finding
 from postroom.engines.sqlite.many import MANY, about, adding, portions
 from postroom.engines.sqlite.rows import (
-    NO_ID,
+    NUMBER,
     SMALL,
     Row,
+    is_ordinary,
     is_plain,
     laid_row,
     leased_row,
@@ -25,43 +26,33 @@ from postroom.engines.sqlite.rows import (
     updated_row,
     wanted_id,
 )
-from postroom.engines.sqlite.sql import SQL, page_statement
+from postroom.engines.sqlite.sql import SQL
 from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.slot import Slot
-from postroom.engines.steps.state import Drawn, QueueState, Ripe
+from postroom.engines.steps.state import Drawn, Ripe
 from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, check_name
-from postroom.logs import Group, LogEntry
-from postroom.model import Receipt, State
-from postroom.policy import Policy, ticks
+from postroom.logs import LogEntry
+from postroom.model import NewMessage, Receipt, State
+from postroom.policy import Policy, next_seq, ticks
 
 _encode = msgspec.json.Encoder().encode
 _counters = msgspec.json.Decoder(dict[str, int]).decode
 _log_entry = msgspec.json.Decoder(LogEntry).decode
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY = State.READY
+_NUMBER_READY = NUMBER[_READY]
 _UNRIPE = Ripe(overdue=False, due=False, expired=False)
-#: How many values of a queue's row change rarely; they come first.
-_RARE = 5
 
 
-class SqliteState(QueueState):
+class SqliteState(Finding):
     """Changes of messages are written at once, those of the queue itself by `save`."""
 
-    ready: int
-    suspects: int
-    scheduled: int
-    processing: int
-    dead: int
-
     def __init__(self, connection: sqlite3.Connection, name: str, policy: Policy, now: int) -> None:
-        super().__init__(name, policy, now)
-        self._db = connection
-        #: 0: the queue does not exist, and nothing belongs to it.
-        self.key: int = 0
-        self.era: int = 0
+        super().__init__(connection, name, policy, now)
         self.log_first: int = ticks(now) + 1
         self.log_last: int = ticks(now)
-        self._saved: Row = ()
+        #: The two parts of its row as they are stored.
+        self._saved: tuple[Row, Row] = (), ()
         self._remembers: bool | None = None
         self._expires: bool | None = None
 
@@ -87,7 +78,7 @@ class SqliteState(QueueState):
         state.paused = bool(paused)
         state.counters |= _counters(counters)
         state._policy_text = policy
-        state._saved = state._row()
+        state._saved = state._rare(), state._books()
         return state
 
     def make(self, now: int) -> None:
@@ -100,19 +91,22 @@ class SqliteState(QueueState):
 
     def save(self) -> None:
         """Write what has changed about the queue itself."""
-        row = self._row()
-        if not self.key or row == self._saved:
+        rare, books = self._rare(), self._books()
+        if not self.key or (rare, books) == self._saved:
             return
-        if row[:_RARE] == self._saved[:_RARE]:
-            self._db.execute(SQL["save_books"], row[_RARE:])
+        if rare == self._saved[0]:
+            self._db.execute(SQL["save_books"], books)
         else:
-            self._db.execute(SQL["save_queue"], row)
-        self._saved = row
+            self._db.execute(SQL["save_queue"], (*rare, *books))
+        self._saved = rare, books
 
-    def _row(self) -> Row:
-        """What `save_queue` takes: first what changes rarely, then what almost every call changes."""
+    def _rare(self) -> Row:
+        """What `save_queue` takes first: what changes rarely."""
+        return self._policy_text or self._text(), self.paused, self.pause_reason, self.era, self.grace_until
+
+    def _books(self) -> Row:
+        """What `save_books` takes: what almost every call changes."""
         return (
-            self._text(), self.paused, self.pause_reason, self.era, self.grace_until,
             self.seq, self.last_call, self.bucket, self.bucket_at, self.ready, self.suspects, self.scheduled,
             self.processing, self.dead, self.log_last, _encode(self.counters).decode(), self.key,
         )  # fmt: skip
@@ -138,8 +132,28 @@ class SqliteState(QueueState):
             self._add_special([slot for slot in slots if not is_plain(slot)])
         self._count_added(slots)
 
-    def add_new(self, slots: Sequence[Slot], now: int) -> bool:
+    def enter_plain(self, messages: Sequence[NewMessage], now: int) -> bool | None:
         """What is plain and fits into one statement is added without a look: an id that is there stops it."""
+        if not 0 < len(messages) <= MANY or self._may_recall() or not all(map(is_ordinary, messages)):
+            return None
+        seq, rows = self.seq, list[object]()
+        for message in messages:
+            seq, priority = next_seq(seq, now), message.priority
+            rows += (
+                self.key, bytearray.fromhex(message.id), _NUMBER_READY, self.era, priority,
+                self.policy.order(priority, seq), now, now, now, message.kind, bytearray(message.body),
+            )  # fmt: skip
+        try:
+            self._db.execute(adding(len(messages)), rows)
+        except sqlite3.IntegrityError:
+            return False
+        self.seq = seq
+        self.ready += len(messages)
+        self.rings += len(messages)
+        return True
+
+    def add_new(self, slots: Sequence[Slot], now: int) -> bool:
+        """The same for what is plain but scheduled."""
         if not 0 < len(slots) <= MANY or self._may_recall() or not all(map(is_plain, slots)):
             return super().add_new(slots, now)
         try:
@@ -203,12 +217,13 @@ class SqliteState(QueueState):
             for token in {receipt.token for receipt in receipts}:
                 ids = [wanted_id(receipt.id) for receipt in receipts if receipt.token == token]
                 for some in portions(ids):
-                    acked.update(id.hex() for (id,) in self._find("ack", some, self.key, token))
+                    acked |= {id.hex() for (id,) in self._find("ack", some, self.key, token)}
         for _ in acked:
             self.processing -= 1
             self.free_hand()
-        rest = [receipt for receipt in receipts if receipt.id not in acked]
-        return acked | super().ack(rest, now) if rest else acked
+        if len(acked) == len(receipts):
+            return acked
+        return acked | super().ack([receipt for receipt in receipts if receipt.id not in acked], now)
 
     def remember(self, id: str, until: int) -> None:
         self._remembers = True
@@ -246,10 +261,12 @@ class SqliteState(QueueState):
 
     def draw(self, n: int, suspects: bool, now: int) -> Drawn:
         drawn, size = Drawn([], []), 0
-        rows = self._in_order(suspects, now)
-        for slot, _ in zip(rows, range(n + MAX_BATCH), strict=False):  # so many may turn out to be expired
+        rows = self._in_order(now) if suspects else self._lane(0)
+        for slot in rows:
             if slot.is_expired(now):
                 drawn.expired.append(slot)
+                if len(drawn.expired) == MAX_BATCH:
+                    break
                 continue
             if not slot.message.body:
                 self._load_body(slot)
@@ -264,16 +281,14 @@ class SqliteState(QueueState):
         return drawn
 
     def _count_drawn(self, drawn: Drawn) -> None:
-        taken = [*drawn.slots, *drawn.expired]
-        suspects = sum(slot.suspect for slot in taken)
-        self.suspects -= suspects
-        self.ready -= len(taken) - suspects
+        for slot in (*drawn.slots, *drawn.expired):
+            if slot.suspect:
+                self.suspects -= 1
+            else:
+                self.ready -= 1
 
-    def _in_order(self, suspects: bool, now: int) -> Generator[Slot]:
+    def _in_order(self, now: int) -> Generator[Slot]:
         """What is ready, most urgent first, with one suspect that can be claimed if there is one."""
-        if not suspects:
-            yield from self._lane(0)
-            return
         lanes = self._lane(0), self._one_suspect(now)
         yield from heapq.merge(*lanes, key=lambda slot: (slot.order, slot.message.id))
 
@@ -283,7 +298,7 @@ class SqliteState(QueueState):
             if not slot.is_expired(now):
                 return
 
-    def _lane(self, suspect: int) -> Iterator[Slot]:
+    def _lane(self, suspect: int) -> Generator[Slot]:
         for row in self._db.execute(SQL["ready"], (self.key, self.era, suspect)):
             yield slot_of(self.name, row)
 
@@ -371,80 +386,3 @@ class SqliteState(QueueState):
         """These may wait from now on."""
         if any(slot.message.expires is not None for slot in slots):
             self._expires = True
-
-    def overdue(self, now: int, limit: int) -> list[Slot]:
-        return self._slots("overdue", self.key, now, limit) if self.processing else []
-
-    def due(self, now: int, limit: int) -> list[Slot]:
-        return self._slots("due", self.key, self.era, now, limit) if self.scheduled else []
-
-    def expired(self, now: int, limit: int) -> list[Slot]:
-        return self._slots("expired", self.key, self.era, now, limit) if self.waiting else []
-
-    def oldest_dead(self, until: int, limit: int) -> list[Slot]:
-        return self._slots("oldest_dead", self.key, until, limit) if self.dead else []
-
-    def first_deadline(self) -> int | None:
-        return self._one("first_deadline", self.key) if self.processing else None
-
-    def first_due(self) -> int | None:
-        return self._one("first_due", self.key, self.era) if self.scheduled else None
-
-    def first_expiry(self) -> int | None:
-        return self._one("first_expiry", self.key, self.era) if self.waiting else None
-
-    def count_overdue(self, now: int) -> int:
-        return int(self._one("count_overdue", self.key, now))
-
-    def next_priority(self) -> int | None:
-        heads = [head for suspect in (0, 1) if (head := self._head(suspect, 0))]
-        return int(min(heads)[2]) if heads else None
-
-    def heads(self) -> Iterable[int]:
-        """One look a level: where a level ends in the order is known."""
-        for suspect in (0, 1):
-            head = self._head(suspect, 0)
-            while head:
-                order, _, priority, put_at = head
-                yield put_at
-                if self.policy.aging or not priority:
-                    break
-                head = self._head(suspect, max(order + 1, self.policy.order(priority - 1, 0)))
-
-    def _head(self, suspect: int, order: int) -> tuple[int, bytes, int, int] | None:
-        """The first ready message from this place in the order on: order, id, priority, when it was put."""
-        head = self._db.execute(SQL["head"], (self.key, self.era, suspect, order)).fetchone()
-        return head or None
-
-    def page(
-        self,
-        state: State,
-        after: tuple[int, str] | None,
-        limit: int,
-        group: str | None,
-        correlation_id: str | None,
-        now: int,
-    ) -> list[tuple[int, str]]:
-        key, id = (after[0], wanted_id(after[1])) if after else (-1, NO_ID)
-        wanted = {
-            "queue": self.key, "era": self.era, "key": key, "id": id, "limit": limit, "now": now,
-            "group": group, "correlation_id": correlation_id,
-        }  # fmt: skip
-        if state is State.READY:
-            lanes = (self._page("page_ready", wanted | {"suspect": suspect}) for suspect in (0, 1))
-            return list(heapq.merge(*lanes))[:limit]
-        return self._page(page_statement(state, group, correlation_id), wanted)
-
-    def groups(self, after: str, limit: int) -> list[Group]:
-        rows = self._db.execute(SQL["groups"], {"queue": self.key, "after": after, "limit": limit}).fetchall()
-        return [Group(name, count, first, last, id.hex()) for name, count, first, last, id in rows]
-
-    def _page(self, statement: str, wanted: dict[str, Any]) -> list[tuple[int, str]]:
-        return [(key, id.hex()) for key, id in self._db.execute(SQL[statement], wanted).fetchall()]
-
-    def _slots(self, statement: str, *values: object) -> list[Slot]:
-        return [slot_of(self.name, row) for row in self._db.execute(SQL[statement], values).fetchall()]
-
-    def _one(self, statement: str, *values: object) -> Any:
-        row = self._db.execute(SQL[statement], values).fetchone()
-        return row[0] if row else None

@@ -5,7 +5,7 @@ of them in one transaction, so that one wait serves many. Who is alone never wai
 not gives the others a moment to come back, or it would commit alone and they together, in turns.
 
 Each thread sleeps at a gate of its own: it is woken when its step is over, or when it is its turn to commit
-for those behind it. Who is over wakes the next of the same transaction on its way out: woken all at once they
+for those behind it. Who is over wakes another of the same transaction on its way out: woken all at once they
 would only wait again, for Python's one lock, and each such wait costs as much as a put.
 
 An interrupt (Ctrl-C, in the main thread) can come between any two instructions. So what became of a
@@ -21,11 +21,12 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
 from postroom.engines.sqlite.faults import SQLITE_ERRORS, ours
 from postroom.engines.sqlite.file import File
+from postroom.engines.sqlite.folder import Stamp
 from postroom.engines.sqlite.link import Link
 from postroom.errors import StoreCorrupt
 
@@ -47,6 +48,13 @@ _MAX_STEPS = 64
 
 #: How long, in seconds, a thread sleeps at its gate before it looks by itself: only an interrupt needs it.
 _NET = 0.05
+
+#: How many of a transaction are on their way out at a time. To wake one takes longer than what it then does,
+#: so two are woken ahead; more would only wait for Python's one lock.
+_AHEAD = 2
+
+#: Another process is in the way of who is alone.
+_HELD = object()
 
 #: How long, in seconds, who had company last time waits for it; about as long as a fast disk takes.
 _COMPANY = 0.000_2
@@ -144,6 +152,11 @@ class Writer(Generic[C]):
         last run counts. It fetches all rows it asks for, and does not call `run`. Neighbours with the
         same `alike`, if a step has that, may be run by its `together`.
         """
+        if self._company == 1 and not (self._queue or self._lock.locked()):
+            result = self._run_lone(step)
+            if result is not _HELD:
+                lone: T = result
+                return lone
         job = _Job(step)
         self._queue.append(job)
         if len(self._queue) >= self._company > 1:
@@ -162,6 +175,11 @@ class Writer(Generic[C]):
             job.wake_behind()
         outcome: T = job.outcome()
         return outcome
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """That of the store's folder after the last commit, for who is told of it."""
+        return self._link.stamp
 
     def close(self) -> None:
         """Later steps get Closed."""
@@ -206,7 +224,19 @@ class Writer(Generic[C]):
                 self._queue.popleft()
         self._wake_next()
 
+    def _run_lone(self, step: Callable[[C], T]) -> Any:
+        """The same for who is alone, without what only company needs; _HELD, and nothing is done, if another
+        process is in the way."""
+        try:
+            with self._lock:
+                self._clear_up()
+                return self._commit_lone(step)
+        finally:
+            self._wake_next()
+
     def _wake_next(self) -> None:
+        if not self._queue:
+            return
         try:
             first = self._queue[0]
         except IndexError:
@@ -214,6 +244,27 @@ class Writer(Generic[C]):
         first.wake()
 
     # --- the lock is held in all of these ---------------------------------------------------
+
+    def _commit_lone(self, step: Callable[[C], T]) -> Any:
+        committing = False
+        try:
+            connection = self._link.open(checked=False)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return _HELD
+            context = self._context(connection)
+            result = step(context)
+            committing = True
+            connection.execute("COMMIT")
+            self._link.check()
+        except Exception as error:
+            raise self._undone(error, committing)  # noqa: B904  # it has its cause already
+        except BaseException:
+            self._link.roll_back()
+            raise
+        _tell(context)
+        return result
 
     def _commit(self, own: _Job) -> None:
         transaction = self._transaction = _Transaction()
@@ -230,8 +281,10 @@ class Writer(Generic[C]):
         self._transaction = None
         # They refer to the transaction too: a circle would be left to the garbage collector.
         jobs, transaction.jobs = transaction.jobs, []
-        for job, behind in pairwise(jobs):
+        for job, behind in zip(jobs, jobs[_AHEAD:], strict=False):
             job.behind = behind
+        for job in jobs[1:_AHEAD]:
+            job.wake()
         if context is not None:
             _tell(context)
 
@@ -318,19 +371,25 @@ class Writer(Generic[C]):
 
     def _fail(self, transaction: _Transaction, own: _Job, error: Exception, committing: bool) -> None:
         """Nothing of it was committed, and everybody in it gets the error."""
+        instead = self._undone(error, committing)
+        # Who queued up while it could not even begin would only wait for the same again.
+        transaction.jobs = transaction.jobs or self._take(transaction, own, len(self._queue) + 1)
+        transaction.error = instead
+        transaction.over = True
+
+    def _undone(self, error: Exception, committing: bool) -> Exception:
+        """Undo the transaction, and say what to raise for it."""
         self._link.roll_back()
         if committing and isinstance(error, SQLITE_ERRORS):
             # Perhaps a statement that was not read to its end: it would stop the next COMMIT as well.
             self._link.drop()
-        # Who queued up while it could not even begin would only wait for the same again.
-        transaction.jobs = transaction.jobs or self._take(transaction, own, len(self._queue) + 1)
-        transaction.error = self._link.failed(error)
-        transaction.over = True
+        return self._link.failed(error)
 
     def _clear_up(self) -> None:
         """Find out what became of a transaction that an interrupt broke off."""
         transaction = self._transaction
         if transaction is None or transaction.over:
+            self._link.roll_back()  # of one who was alone, if there is any
             return
         if transaction.committing and not self._link.in_transaction():
             transaction.over = True
