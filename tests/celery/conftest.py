@@ -11,6 +11,7 @@ import pytest
 import postroom
 import postroom.celery
 from postroom.room import Room
+from tests.celery import workers
 from tests.celery.workers import Opener, Shop
 from tests.redis import servers
 
@@ -64,5 +65,18 @@ def open_shop(broker: str, tmp_path: Path) -> Iterator[Opener]:
 
 @pytest.fixture
 def room(broker: str) -> Iterator[Room]:
-    with postroom.open(broker.removeprefix("postroom+")) as opened:
+    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def shop(
+    request: pytest.FixtureRequest, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shop]:
+    """A shop with a queue matrix: the app and the matrix are APP and MATRIX of the module that asks."""
+    monkeypatch.setattr(workers, "APP", request.module.APP)
+    matrix = tmp_path / "postroom.toml"
+    matrix.write_text(request.module.MATRIX, encoding="utf-8")
+    with Shop(broker, tmp_path) as opened:
+        opened.environ["SHOP_MATRIX"] = str(matrix)
         yield opened

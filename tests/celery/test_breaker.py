@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-import postroom
 from postroom.breaker import TOPIC, Breaker
 from postroom.room import Room
-from tests.celery import workers
 from tests.celery.workers import Shop, pool
 from tests.telemetry.test_metrics import scrape
 
 pytestmark = pytest.mark.timeout(600)
 
+APP = "tests.celery.guard_app"
 MATRIX = """
 [queues.charge]
 tasks = ["charge.*"]
@@ -28,21 +26,6 @@ backoff = "20ms"
 tasks = ["every.*"]
 """
 FIRST, MORE = 10, 60
-
-
-@pytest.fixture
-def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(workers, "APP", "tests.celery.guard_app")
-    (tmp_path / "postroom.toml").write_text(MATRIX, encoding="utf-8")
-    with Shop(broker, tmp_path) as opened:
-        opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
-        yield opened
-
-
-@pytest.fixture
-def room(broker: str) -> Iterator[Room]:
-    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
-        yield opened
 
 
 def send(shop: Shop, up: Path, numbers: range) -> None:

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.timeout(600)
 # ---- the battle -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leg", [Leg("redis", "prefork"), Leg("sqlite", "threads")], ids=lambda leg: leg.name)
+@pytest.mark.parametrize(
+    "leg",
+    [Leg("redis", "prefork"), Leg("sqlite", "threads"), Leg("rabbitmq", "prefork")],
+    ids=lambda leg: leg.name,
+)
 def test_a_short_battle(leg: Leg, tmp_path: Path) -> None:
     """The long one, with its figures, is `make battle`."""
     # A worker that the machine stops for some seconds must not lose its lease.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from celery import Celery
 
-import postroom
 from postroom.celery.working import broker_of, office_for
 from postroom.deadletters import DeadLetters
 from postroom.room import Room
@@ -17,6 +15,7 @@ from tests.celery.workers import LEASE, Shop, pool
 
 pytestmark = pytest.mark.timeout(600)
 
+APP = "tests.celery.guard_app"
 MATRIX = f"""
 lease = "{LEASE}s"
 
@@ -31,21 +30,6 @@ tasks = ["every.*"]
 
 on_redis = pytest.mark.parametrize("broker", ["redis"], indirect=True)
 on_sqlite = pytest.mark.parametrize("broker", ["sqlite"], indirect=True)
-
-
-@pytest.fixture
-def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(workers, "APP", "tests.celery.guard_app")
-    with Shop(broker, tmp_path) as opened:
-        opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
-        configure(opened)
-        yield opened
-
-
-@pytest.fixture
-def room(broker: str) -> Iterator[Room]:
-    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
-        yield opened
 
 
 def configure(shop: Shop, more: str = "") -> None:

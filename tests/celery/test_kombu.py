@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,13 +17,15 @@ import pytest
 from celery import Celery
 from celery._state import _task_stack
 from kombu import Connection, Consumer, Exchange, Producer, Queue
-from kombu.exceptions import ChannelError
+from kombu.exceptions import ChannelError, OperationalError
 from kombu.serialization import loads
 
 import postroom
 from postroom.celery.options import read, url_of
-from postroom.errors import EngineUnavailable
-from postroom.model import State
+from postroom.engine import ClaimRequest
+from postroom.errors import EngineUnavailable, Uncertain
+from postroom.ids import new_id
+from postroom.model import Settlement, State
 
 PATIENCE = 30.0
 
@@ -180,6 +183,40 @@ def test_a_publish_that_is_repeated_is_one_message(connection: Any) -> None:
         message = channel.prepare_message("{}", 0, "application/json", "utf-8", {}, properties)
         channel.basic_publish(message, "", "jobs")
     assert office(connection).room.engine.stats("jobs").ready == 1
+
+
+def test_whoever_repeats_an_apply_async_can_name_its_message(connection: Any, url: str) -> None:
+    app = Celery("app", broker=url, set_as_current=False)
+    for id in (new_id(),) * 2:
+        app.send_task("some.task", queue="jobs", postroom_id=id)
+    assert office(connection).room.engine.stats("jobs").ready == 1
+    app.close()
+
+
+def test_a_publish_that_no_replica_confirms_is_repeated_under_its_id(redis_server: Any) -> None:
+    """Also when its task is over before the repetition arrives."""
+    url = f"postroom+{redis_server.url()}?durability=replicated&replication_timeout=20ms"
+    with Connection(url) as connection:
+        engine = office(connection).room.engine
+        put = engine.put
+        ids: list[str] = []
+
+        def watched(queue: str, messages: Any) -> Any:
+            ids.extend(message.id for message in messages)
+            try:
+                return put(queue, messages)
+            finally:
+                for leased in engine.claim(queue, ClaimRequest(n=10)).deliveries:
+                    engine.settle(queue, [Settlement(leased.receipt)])
+
+        engine.put = watched
+        producer = Producer(connection.channel(), routing_key="sure")
+        with pytest.raises(OperationalError) as caught:
+            producer.publish({}, retry=True, retry_policy={"max_retries": 2})
+        assert isinstance(caught.value.__cause__, Uncertain)
+        assert len(ids) >= 3  # kombu before 5.7 tries once more
+        assert len(set(ids)) == 1
+        assert engine.stats("sure").counters["acked"] == 1
 
 
 def test_a_retry_is_one_message_however_often_its_task_runs(connection: Any) -> None:
@@ -391,6 +428,26 @@ def test_broadcasts_are_not_lost_while_a_connection_is(connection: Any, url: str
     with Connection(url) as other:
         send(other, "", "meanwhile", exchange="news")
     assert Inbox(connection, queue).take(1)[0].payload == "meanwhile"
+
+
+def test_a_broadcast_is_neither_acked_nor_requeued_in_the_store(connection: Any) -> None:
+    news = Exchange("news", "fanout")
+    inbox = Inbox(connection, Queue("reader", news, auto_delete=True))
+    for text in ("acked", "rejected", "last"):
+        send(connection, "", text, exchange="news")
+    acked, rejected, last = inbox.take(3)
+    acked.ack()
+    rejected.reject(requeue=True)
+    last.ack()
+    send(connection, "", "next", exchange="news")
+    assert inbox.take(1)[0].payload == "next", "what was rejected does not come again"
+    engine = office(connection).room.engine
+    assert [info.name for info in engine.queues() if any(held(engine.stats(info.name)))] == []
+
+
+def held(stats: Any) -> list[int]:
+    """What a queue holds."""
+    return [stats.ready, stats.scheduled, stats.processing, stats.dead]
 
 
 def test_a_wildcard_in_a_fanout_binding_filters(connection: Any) -> None:
@@ -649,9 +706,34 @@ def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
     assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
 
 
-def test_options_without_effect_are_named_too(caplog: pytest.LogCaptureFixture) -> None:
-    read({"stream_maxlen": 10, "sep": "."})
-    assert [vars(record)["option"] for record in caplog.records] == ["stream_maxlen"]
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"stream_maxlen": 10, "sep": "."}, ["stream_maxlen"]),
+        ({"fanout_prefix": False}, ["fanout_prefix"]),
+        ({"stream_maxlen": 10_000, "fanout_prefix": True}, []),  # what holds anyway
+        ({"fanout_prefix": "/{db}.shop."}, []),
+    ],
+)
+def test_options_without_effect_are_named_too(
+    caplog: pytest.LogCaptureFixture, given: dict[str, Any], named: list[str]
+) -> None:
+    read(given)
+    assert [vars(record)["option"] for record in caplog.records] == named
+
+
+def test_a_fanout_prefix_sets_broadcasts_apart(url: str) -> None:
+    news = Exchange("news", "fanout")
+    with ExitStack() as stack:
+        mine, theirs = (
+            stack.enter_context(Connection(url, transport_options={"fanout_prefix": prefix}))
+            for prefix in ("/{db}.mine.", "/{db}.theirs.")
+        )
+        inboxes = [Inbox(of, Queue(f"inbox-{n}", news, no_ack=True)) for n, of in enumerate((mine, theirs))]
+        for n, connection in enumerate((mine, theirs)):
+            Producer(connection.channel(), news).publish({"for": n})
+        assert [inbox.take(1)[0].payload["for"] for inbox in inboxes] == [0, 1]
+        assert not any(inbox.messages for inbox in inboxes)
 
 
 @pytest.mark.parametrize(
@@ -679,6 +761,23 @@ def test_a_queue_promises_what_the_options_say(url: str) -> None:
         (info,) = office(connection).room.engine.queues(["jobs"])
         policy = info.policy
         assert (policy.lease, policy.ack_timeout, policy.max_attempts) == (7_000, None, 4)
+
+
+def test_a_message_lives_as_long_as_the_options_say(url: str) -> None:
+    """Nothing is lost for its age unless that is asked for, and then it is a dead letter."""
+    expires = []
+    for options in ({}, {"message_ttl": -1}, {"message_ttl": 259_200}):
+        with Connection(url, transport_options=options) as connection:
+            send(connection, "jobs", 1)
+            (entry,) = office(connection).room.engine.find("jobs", State.READY).entries
+            expires.append(entry.message.expires and entry.message.expires - entry.message.put_at)
+            connection.default_channel.queue_purge("jobs")
+    assert expires == [None, None, 259_200_000]
+    with Connection(url, transport_options={"message_ttl": 0.05}) as connection:
+        send(connection, "jobs", 1)
+        engine = office(connection).room.engine
+        until(lambda: engine.sweep("jobs") and engine.stats("jobs").dead == 1)
+        assert dead(connection, "jobs")[0].failure.type == "Expired"
 
 
 def test_the_polling_interval_does_not_make_kombu_sleep(url: str) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import postroom
 from postroom.deadletters import DeadLetter, DeadLetters
 from postroom.room import Room
-from tests.celery import workers
 from tests.celery.workers import Shop
 
 pytestmark = pytest.mark.timeout(600)
 
+APP = "tests.celery.matrix_app"
 MATRIX = """
 [queues.work]
 tasks = ["work.*"]
@@ -58,29 +56,6 @@ queues = ["a", "b"]
 order = "priority"
 prefetch = 0
 """
-Opener = Callable[..., Shop]
-
-
-@pytest.fixture(params=["redis", "sqlite"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "redis":
-        return f"postroom+{request.getfixturevalue('redis_server').url()}"
-    return f"postroom+sqlite:///{tmp_path}/jobs.db"
-
-
-@pytest.fixture
-def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(workers, "APP", "tests.celery.matrix_app")
-    (tmp_path / "postroom.toml").write_text(MATRIX, encoding="utf-8")
-    with Shop(broker, tmp_path) as opened:
-        opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
-        yield opened
-
-
-@pytest.fixture
-def room(broker: str) -> Iterator[Room]:
-    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
-        yield opened
 
 
 WORKER = ("--queues", "work,brief,few", "--pool", "prefork", "--concurrency", "2")

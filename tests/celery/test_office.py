@@ -5,10 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.signals import task_prerun
 
+import postroom
+from postroom.celery import early
+from postroom.celery.bells import Bells
+from postroom.celery.office import PATIENCE
 from postroom.celery.upkeep import Upkeep
 
 pytestmark = pytest.mark.timeout(200)
@@ -48,6 +55,17 @@ def test_what_comes_in_while_the_thread_ends_starts_another() -> None:
     assert begun == [True]
 
 
+def test_no_ack_waits_longer_than_the_office_has_patience() -> None:
+    """However short before it came in its thread has looked."""
+    office = Quiet()
+    upkeep: Any = Upkeep(office)  # type: ignore[arg-type]  # a stand-in: only `waits` is asked
+    assert upkeep._nap(0.0) <= PATIENCE, "nothing waits yet"
+    office.waits = time.monotonic() + PATIENCE
+    assert upkeep._nap(0.0) <= PATIENCE
+    office.waits = time.monotonic() - 1
+    assert upkeep._nap(0.0) <= 0.001, "it is late already"
+
+
 SIGNALLED = """
 import signal
 from postroom.celery.office import office_of
@@ -77,3 +95,34 @@ def test_a_signal_handler_may_settle_whatever_it_has_interrupted() -> None:
         [sys.executable, "-c", SIGNALLED], capture_output=True, text=True, timeout=100, check=False
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "400\n", "")
+
+
+def test_the_signal_before_tasks_waits_for_one_that_is_acked_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every task would pay for it, and one that is acked late has nothing to send before it runs."""
+    tasks = {"late": SimpleNamespace(acks_late=True), "early": SimpleNamespace(acks_late=False)}
+    monkeypatch.setattr("celery.app.trace._localized", [tasks])
+    monkeypatch.setattr(early, "_seen", set())
+    monkeypatch.setattr(task_prerun, "receivers", [])
+    early.expect("late")
+    assert not task_prerun.receivers
+    early.expect("early")
+    early.expect("early")
+    assert len(task_prerun.receivers) == 1
+
+
+def test_a_bell_that_was_heard_rings_again() -> None:
+    with postroom.open("memory://") as room:
+        bells = Bells(room.engine, [], [], None, lambda names: None)
+        try:
+            for _ in range(3):
+                threads = [threading.Thread(target=bells.ring) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                began = time.monotonic()
+                bells.wait(60)
+                assert time.monotonic() - began < 30
+        finally:
+            bells.close()
+        bells.ring()  # nobody hears it, and it is nobody else's file that is written to

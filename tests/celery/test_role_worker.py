@@ -9,41 +9,23 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import postroom
 from postroom.room import Room
-from tests.celery import workers
-from tests.celery.test_matrix import MATRIX
+from tests.celery import test_matrix, workers
 from tests.celery.workers import REPO, Shop, WorkerProcess
 
 pytestmark = pytest.mark.timeout(600)
 
-APP = "tests.celery.matrix_app"
+APP, MATRIX = test_matrix.APP, test_matrix.MATRIX
 COMMAND = [sys.executable, "-m", "postroom.cli", "celery", "worker"]
 
 
 on_redis = pytest.mark.parametrize("broker", ["redis"], indirect=True)
 on_sqlite = pytest.mark.parametrize("broker", ["sqlite"], indirect=True)
-
-
-@pytest.fixture
-def shop(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(workers, "APP", APP)
-    (tmp_path / "postroom.toml").write_text(MATRIX, encoding="utf-8")
-    with Shop(broker, tmp_path) as opened:
-        opened.environ["SHOP_MATRIX"] = str(tmp_path / "postroom.toml")
-        yield opened
-
-
-@pytest.fixture
-def room(broker: str) -> Iterator[Room]:
-    with postroom.open(broker.removeprefix("postroom+"), declare=False) as opened:
-        yield opened
 
 
 def start(shop: Shop, role: str, *more: str) -> WorkerProcess:

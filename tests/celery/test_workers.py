@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom.room import Room
-from tests.celery.workers import LEASE, Opener, pool
+from tests.celery.workers import LEASE, PATIENCE, Opener, pool
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -53,6 +53,24 @@ print(json.dumps(got))
     assert (seen.queues[0], seen.concurrency, seen.lost) == ("shop", hands, False)
     assert worker.stop() == 0
     assert "Traceback" not in worker.log()
+    assert room.workers() == []
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_worker_hears_what_the_room_tells_it(open_shop: Opener, room: Room, name: str) -> None:
+    shop = open_shop()
+    worker = shop.worker(*pool(name))
+    (seen,) = shop.until(room.workers)
+    room.tell_worker(seen.id, "quiet")
+    shop.until(lambda: room.workers()[0].state == "quiet")
+    assert room.workers()[0].queues == seen.queues, "what it left, and will take up again"
+    shop.until(lambda: "Canceling queue shop" in worker.log())
+    shop.python("note.delay('later')")
+    room.tell_worker(seen.id, "resume")
+    shop.until(lambda: shop.lines("note", "later"))
+    assert "Started consuming from shop" in worker.log()
+    room.tell_worker(f"{worker.name}@shop", "stop")
+    assert worker.process.wait(PATIENCE) == 0
     assert room.workers() == []
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from postroom.celery.options import Breakers
 from postroom.celery.presence import begun_tags
 from postroom.limits import MAX_BATCH
-from postroom.model import Verb
 
 if TYPE_CHECKING:
     from postroom.celery.office import Office
@@ -48,12 +47,12 @@ class Allowance:
         if queue in self._breakers or self._share(queue) is not None:
             self._early[tag] = queue
 
-    def note_end(self, queue: str, verb: Verb) -> None:
+    def note_failed(self, queue: str) -> None:
         """Work that did not succeed shows that a child of the pool may have found or made a breaker open.
 
         Asks nothing: it may be called by a signal handler that has interrupted a call to the store.
         """
-        if verb is not Verb.ACK and (breaker := self._breakers.get(queue)):
+        if breaker := self._breakers.get(queue):
             breaker.doubt()
 
     def _share(self, queue: str) -> int | None:

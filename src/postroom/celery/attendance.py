@@ -1,4 +1,4 @@
-"""A Celery worker shows itself to the room: see `postroom.staff`.
+"""A Celery worker shows itself to the room, and hears what it is told there: see `postroom.staff`.
 
 Celery says once that a worker is ready, and hands out its consumer: that knows the queues and the pool as
 they are, also after `celery control add_consumer` or an autoscale.
@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from postroom.celery.presence import busy
-from postroom.staff import Look, WorkerInfo, this_process
+from postroom.celery.presence import busy, is_stopping, stop_softly
+from postroom.staff import Word, WorkerInfo, this_process
 
 _UID = "postroom.celery.attendance"
+_STATES = {"quiet": "quiet", "resume": "working", "stop": "stopping"}
 
 
 def show_ourselves() -> None:
@@ -26,23 +27,56 @@ def show_ourselves() -> None:
 def _on_ready(sender: Any = None, **_: Any) -> None:
     office = getattr(sender.connection.transport, "office", None)
     if office is not None:
-        office.attend(_appearance(sender, office))
+        worker = _Worker(sender, office)
+        office.attend(worker.look, worker.hear)
 
 
-def _appearance(consumer: Any, office: Any) -> Look:
-    from celery import __version__
+class _Worker:
+    """The Celery worker of this process, by its consumer."""
 
-    seen = this_process(consumer.hostname, door="celery", celery=__version__)
-    role = getattr(consumer.app, "postroom_role", "")
+    def __init__(self, consumer: Any, office: Any) -> None:
+        from celery import __version__
 
-    def look() -> WorkerInfo:
+        self._consumer, self._office = consumer, office
+        self._seen = this_process(consumer.hostname, door="celery", celery=__version__)
+        #: What it was told last, and what it consumed when that was to be quiet.
+        self._told: Word = "resume"
+        self._left: tuple[str, ...] = ()
+
+    def look(self) -> WorkerInfo:
         return msgspec.structs.replace(
-            seen,
-            role=role,
-            queues=tuple(consumer.app.amqp.queues.consume_from),
-            concurrency=consumer.pool.num_processes,
+            self._seen,
+            role=getattr(self._consumer.app, "postroom_role", ""),
+            state="stopping" if is_stopping() else _STATES[self._told],
+            queues=self._left or self._consumed(),
+            concurrency=self._consumer.pool.num_processes,
             busy=busy(),
-            ids=tuple(delivery.id for delivery in list(office.held.values())),
+            ids=tuple(delivery.id for delivery in list(self._office.held.values())),
         )
 
-    return look
+    def hear(self, word: Word) -> None:
+        """Do what the room says, by the thread in which the consumer lives."""
+        self._told = word
+        if word == "quiet":
+            self._left = self._left or self._consumed()
+        self._consumer.call_soon({"quiet": self._be_quiet, "resume": self._resume, "stop": self._stop}[word])
+
+    def _consumed(self) -> tuple[str, ...]:
+        return tuple(self._consumer.app.amqp.queues.consume_from)
+
+    def _be_quiet(self) -> None:
+        """As `celery control cancel_consumer` of every queue. What the worker has fetched it still does."""
+        for queue in self._consumed():
+            self._consumer.cancel_task_queue(queue)
+
+    def _resume(self) -> None:
+        for queue in self._left:
+            self._consumer.add_task_queue(queue)
+        self._left = ()
+
+    def _stop(self) -> None:
+        """As by SIGTERM: warm. Who counts how long a stop takes is told of it, as then."""
+        from celery.signals import worker_shutting_down
+
+        worker_shutting_down.send(sender=self._consumer.hostname, sig="SIGTERM", how="Warm", exitcode=0)
+        stop_softly()

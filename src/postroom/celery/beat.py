@@ -31,7 +31,7 @@ from postroom.room import Room
 from postroom.schedule import REMEMBER, Schedules
 from postroom.timetable import Schedule
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Begins the names of these schedules: those of a postroom.toml have theirs.
 _PREFIX = "beat:"

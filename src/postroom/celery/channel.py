@@ -201,13 +201,19 @@ class Channel(virtual.Channel):
         return queues
 
     def _put(self, queue: str, message: Payload, _publish_batch: Any = None, **kwargs: Any) -> None:
-        options = self.office.options
-        wrapped = wrap(queue, message, zero_is_highest=options.zero_is_highest, ttl=options.message_ttl)
+        office = self.office
+        wrapped = wrap(
+            queue,
+            message,
+            zero_is_highest=office.options.zero_is_highest,
+            ttl=office.options.message_ttl,
+            remember=office.remember,
+        )
         batch = _publish_batch or self.collecting
         if batch is not None:
             batch.add(queue, wrapped)
         else:
-            self.office.put(queue, [wrapped])
+            office.put(queue, [wrapped])
 
     def _put_fanout(self, exchange: str, message: Payload, routing_key: str | None, **kwargs: Any) -> None:
         self.office.fanout.publish(exchange, routing_key or "", message)
@@ -267,9 +273,9 @@ class Channel(virtual.Channel):
         return unwrap(delivery, tag, zero_is_highest=office.options.zero_is_highest)
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        super().basic_ack(delivery_tag, multiple)
-        if self.connection is not None:
-            self.connection.intake.nudge()
+        self.qos.ack(delivery_tag)
+        if (connection := self.connection) is not None:
+            connection.intake.nudge()
 
     # --- closing ----------------------------------------------------------------------------
 

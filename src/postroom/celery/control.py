@@ -19,16 +19,17 @@ _MOST = 100
 
 @inspect_command(args=[("name", str), ("limit", int)], signature="[queue or dead-letter name [limit=20]]")
 def dead(state: Any, name: str | None = None, limit: int = 20, **_: Any) -> Any:
-    """Dead letters, the groups that they form, and how each is classified."""
+    """Dead letters, the groups that they form, how each is classified, and what to do about them."""
     try:
         letters = DeadLetters(_room(state), name or None)
         most = max(1, min(limit, _MOST))
         found = letters.find(limit=most).letters
         groups = letters.groups(most).groups
+        advice = letters.on_dead(letter.queue for letter in found)
     except PostroomError as error:
         return {"error": str(error)}
     shown = [group.as_dict() for group in groups]
-    return {"groups": shown, "letters": [letter.as_dict() for letter in found]}
+    return {"groups": shown, "letters": [letter.as_dict() for letter in found], "on_dead": advice}
 
 
 @control_command(args=[("task_id", str), ("queue", str)], signature="<task_id> [queue]")
@@ -38,10 +39,10 @@ def retry(state: Any, task_id: str, queue: str | None = None, **_: Any) -> Any:
         letters = DeadLetters(_room(state))
         letter = letters.get(task_id)
         result = letters.replay([letter.id], to=queue or None)
+        if result.already:  # perhaps just now, by another worker that was asked
+            return {"ok": f"{task_id} was replayed before, as {letters.get(letter.id).replayed_as[-1]}"}
     except PostroomError as error:
         return {"error": str(error)}
-    if result.already:
-        return {"ok": f"{task_id} was replayed before, as {letter.replayed_as[-1]}"}
     if not result.done:
         return {"error": result.stopped or "; ".join(refusal.reason for refusal in result.refusals)}
     return {"ok": f"replayed {task_id} as {result.last} in {queue or letter.queue}"}

@@ -12,13 +12,26 @@ import os
 import sys
 from typing import Any
 
-from postroom.celery.presence import worker_state
+from postroom.celery.presence import registered, worker_state
 from postroom.errors import PostroomError
 
 _UID = "postroom.celery.early"
 
 
-def send_early_acks() -> None:
+#: Tasks of the worker that were looked at. The signal costs every task, so it waits for one that needs it.
+_seen: set[str] = set()
+
+
+def expect(task: str) -> None:
+    """A task of this name is about to be handed on: if it is acked early, see to it that it is in time."""
+    if task in _seen or (found := registered(task)) is None:
+        return
+    if not found.acks_late:
+        _send_early_acks()
+    _seen.add(task)
+
+
+def _send_early_acks() -> None:
     """From now on, in this process."""
     from celery.signals import task_prerun
 
@@ -39,6 +52,7 @@ def _before_task(task_id: str = "", **kwargs: Any) -> None:
 
 def _forget() -> None:
     """A forked child acks nothing; each of its tasks would pay for the signal."""
+    _seen.clear()
     if signals := sys.modules.get("celery.signals"):
         signals.task_prerun.disconnect(dispatch_uid=_UID)
 

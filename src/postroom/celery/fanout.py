@@ -30,20 +30,6 @@ _EVENTS = "celeryev"
 _KINDS = ("worker", "task")
 
 
-def topic_of(exchange: str, routing_key: str = "") -> str:
-    """Where a message goes."""
-    kind = routing_key.partition(".")[0]
-    part = f"/{kind}" if exchange == _EVENTS and kind in _KINDS else ""
-    return f"exchange/{exchange}{part}"
-
-
-def topics_of(exchange: str, binding_key: str, *, patterns: bool) -> list[str]:
-    """Where whatever may match a binding goes."""
-    if patterns and _is_wild(binding_key) and binding_key.partition(".")[0] in _KINDS:
-        return [topic_of(exchange, binding_key)]
-    return list(dict.fromkeys(topic_of(exchange, kind) for kind in ("", *_KINDS)))
-
-
 def _is_wild(key: str) -> bool:
     return "*" in key or "#" in key
 
@@ -68,19 +54,33 @@ class Subscription:
 class Fanout:
     """The fanout queues of one process."""
 
-    def __init__(self, engine: Engine, *, patterns: bool) -> None:
+    def __init__(self, engine: Engine, *, patterns: bool, prefix: str = "") -> None:
         self._engine = engine
         self._patterns = patterns
+        #: What the topics of all exchanges begin with.
+        self._root = f"exchange@{prefix}/" if prefix else "exchange/"
         #: Queue → topic → how far it has read.
         self._queues: dict[str, dict[str, Subscription]] = {}
 
     def publish(self, exchange: str, routing_key: str, payload: Payload) -> None:
-        self._engine.publish(topic_of(exchange, routing_key), [pack(routing_key, payload)])
+        self._engine.publish(self._topic(exchange, routing_key), [pack(routing_key, payload)])
+
+    def _topic(self, exchange: str, routing_key: str) -> str:
+        """Where a message goes."""
+        kind = routing_key.partition(".")[0]
+        part = f"/{kind}" if exchange == _EVENTS and kind in _KINDS else ""
+        return f"{self._root}{exchange}{part}"
+
+    def _topics_of(self, exchange: str, binding_key: str) -> list[str]:
+        """Where whatever may match a binding goes."""
+        if self._patterns and _is_wild(binding_key) and binding_key.partition(".")[0] in _KINDS:
+            return [self._topic(exchange, binding_key)]
+        return list(dict.fromkeys(self._topic(exchange, kind) for kind in ("", *_KINDS)))
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         """From now on, if it is not bound already."""
         bound = self._queues.setdefault(queue, {})
-        for topic in topics_of(exchange, routing_key, patterns=self._patterns):
+        for topic in self._topics_of(exchange, routing_key):
             if topic not in bound:
                 self._prune()
                 bound[topic] = Subscription(exchange, topic, self._engine.read(topic, limit=1).cursor)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from postroom.celery.bells import Bells
+from postroom.celery.early import expect
 from postroom.celery.presence import known_tags, worker_state
 from postroom.celery.wrapping import Payload, unwrap
 from postroom.delivery import Delivery
@@ -69,8 +70,9 @@ class Intake:
         did = self._round_or_wait(None)
         # What a handler left for the hub (acks above all) must not wait for its poll to end.
         if (did or self._loop._ready) and self._bells is not None:
-            self._bells.ring()
-        self._set_timer()
+            self._bells.ring()  # and so there is another tick at once, which needs no timer
+        else:
+            self._set_timer()
 
     def _set_timer(self) -> None:
         """Have the hub tick when something is due, and not only when something rings."""
@@ -135,7 +137,8 @@ class Intake:
         channels = [channel for channel in self._rotations if not channel.closed]
         did = 0
         for channel in channels:
-            did += self._hand_on(channel, limit)
+            if channel.qos.claimed:
+                did += self._hand_on(channel, limit)
             if limit is None or did < limit:
                 did += self._fetch(channel, None if limit is None else limit - did)
         if not did and self._bells is not None and not any(c.qos.space_at_all() for c in channels):
@@ -152,8 +155,8 @@ class Intake:
                 break
             if queue in self._unread:
                 did += self._read(channel, queue)
-            now = time.monotonic()
-            if now < self._ask_at.get(queue, float("inf")):
+            ask_at = self._ask_at.get(queue)
+            if ask_at is None or (now := time.monotonic()) < ask_at:
                 continue
             allowed = self._office.allowance.space(queue)
             if not allowed and self._bells is not None:
@@ -166,7 +169,10 @@ class Intake:
 
     def _sequence(self, channel: Channel) -> list[str]:
         """The order matters only to a claim, and by priority it costs a question to every queue."""
-        rotation, now = self._rotations[channel], time.monotonic()
+        rotation = self._rotations[channel]
+        if len(rotation.queues) == 1:
+            return rotation.queues
+        now = time.monotonic()
         asks = channel.qos.space_at_all() and any(
             self._ask_at.get(q, now + 1) <= now for q in rotation.queues
         )
@@ -217,12 +223,12 @@ class Intake:
         return did
 
     def _deliver(self, channel: Channel, queue: str, tag: str, delivery: Delivery) -> None:
-        if queue not in self._transport._callbacks:  # its consumer was cancelled meanwhile
+        callback = self._transport._callbacks.get(queue)
+        if callback is None:  # its consumer was cancelled meanwhile
             self._office.release([tag])
             return
         try:
-            zero_is_highest = self._office.options.zero_is_highest
-            payload = unwrap(delivery, tag, zero_is_highest=zero_is_highest)
+            payload = unwrap(delivery, tag, zero_is_highest=self._office.options.zero_is_highest)
         except Exception as error:  # somebody else's message: it must not stop the consumer
             log.exception(
                 "unreadable: %r", delivery, extra={"event": "celery.unreadable", **delivery.log_extra}
@@ -231,7 +237,9 @@ class Intake:
             return
         if queue in channel.no_ack_queues:
             self._office.settle(tag, soon=True)
-        self._transport._deliver(payload, queue)
+        else:
+            expect(delivery.message.kind)
+        callback(payload)
 
     def _read(self, channel: Channel, queue: str) -> int:
         """Hand on the broadcasts that a queue has not seen."""

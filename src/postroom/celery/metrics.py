@@ -1,7 +1,8 @@
 """`/metrics` of a Celery worker, served by the process that consumes and not by the children of its pool.
 
 Every number is read from the store when it is asked for, so that one process tells of all: prefork needs no
-directory of files and no multiprocess mode.
+directory of files and no multiprocess mode. Only breakers that are not shared are told as far as they are in
+this process, where the tasks of a pool of threads run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ def serve_metrics(app: Any, port: int, host: str = "127.0.0.1") -> None:
     """
     from celery import bootsteps
 
-    from postroom.telemetry.exporter import MetricsServer
+    from postroom.standing import states_here
+    from postroom.telemetry.exporter import MetricsServer, Own
 
     class Serving(bootsteps.StartStopStep):
         """Not stopped with the connection: above all while the store is away it is asked."""
@@ -26,7 +28,8 @@ def serve_metrics(app: Any, port: int, host: str = "127.0.0.1") -> None:
 
         def start(self, consumer: Any) -> None:
             if self.server is None:
-                self.server = MetricsServer(consumer.connection.transport.office.room, port, host)
+                room = consumer.connection.transport.office.room
+                self.server = MetricsServer(room, port, host, lambda: Own(states_here()))
 
         def stop(self, consumer: Any) -> None:
             pass

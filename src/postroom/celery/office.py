@@ -22,7 +22,7 @@ import postroom
 from postroom.celery.allowance import Allowance
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
-from postroom.celery.options import Options, breakers_of, config_of
+from postroom.celery.options import Options, breakers_of, config_of, is_replicated
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
@@ -30,23 +30,27 @@ from postroom.engine import ClaimRequest, Engine
 from postroom.errors import EngineUnavailable, PostroomError
 from postroom.keeper import Keeper
 from postroom.limits import MAX_BATCH
-from postroom.model import Claimed, Failure, NewMessage, Outcome, Settlement, Verb
+from postroom.model import Claimed, Failure, NewMessage, Outcome, Receipt, Settlement, Verb
 from postroom.policy import Policy
+from postroom.queue import Queue
 from postroom.recent import RecentSettles
 from postroom.room import Room
-from postroom.staff import Attendance, Look
+from postroom.staff import Attendance, Hear, Look
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: So many acks that wait are sent at once; fewer after so long (seconds): 25 ms with the way to the store.
+#: So many acks that wait are sent at once; fewer after so long (seconds). What ended 25 ms before a crash
+#: must not run again: the rest of these is for the way from a pool's child and for the way to the store.
 MOST_WAITING = 32
-PATIENCE = 0.02
+PATIENCE = 0.012
 #: A rejected message comes back after this long (ms): a task that rejects itself must not spin.
 REJECT_DELAY = 1_000
 #: So many queues are remembered as declared; reply queues come and go.
 _MOST_DECLARED = 1_000
 #: A flush waits this long for what another thread sends (seconds): as long as a call to a store may take.
 _LONGEST_TURN = 10.0
+#: As long as a publish may be repeated (ms).
+_REMEMBER = 10 * 60_000
 #: A name to ask the store about, to see whether it answers.
 _ANY_QUEUE = "celery"
 
@@ -61,6 +65,9 @@ class Office:
         self.url = url
         self.options = options
         self.room: Room = postroom.open(url, config=config_of(options, url))
+        #: How long a publish is known after its task is over (ms): one that a replica has not confirmed in
+        #: time is repeated, and its task may be over by then.
+        self.remember: int | None = _REMEMBER if is_replicated(self.room.config, url) else None
         #: Everything leased and not settled, by delivery tag.
         self.held: dict[str, Delivery] = {}
         #: Of these, what nobody is known to have begun.
@@ -87,25 +94,27 @@ class Office:
         self._oldest = 0.0
         self._urgent = False
         self._recent = RecentSettles()
-        self._declared: set[str] = set()
+        self._declared: dict[str, Queue] = {}
         self._keeper: Keeper | None = None
         self._attendance: Attendance | None = None
         self._closed = False
-        self.allowance = Allowance(self, breakers_of(self.options))
+        self.allowance: Allowance = Allowance(self, breakers_of(self.options))
         engine = self.room.engine
         self.exchanges: Exchanges = Exchanges(engine.records)
         self.upkeep: Upkeep = Upkeep(self)
         self.transients: TransientQueues = TransientQueues(engine, self.exchanges, self.upkeep.stir)
-        self.fanout: Fanout = Fanout(engine, patterns=self.options.fanout_patterns)
+        self.fanout: Fanout = Fanout(
+            engine, patterns=self.options.fanout_patterns, prefix=self.options.fanout_prefix
+        )
         #: Queues that this process bound to something else than a fanout exchange.
         self.routed: set[str] = set()
 
     # --- queues -----------------------------------------------------------------------------
 
-    def declare(self, queue: str) -> None:
+    def declare(self, queue: str) -> Queue:
         """Have the queue promise what Celery needs, unless somebody gave it a policy of its own."""
-        if queue in self._declared:
-            return
+        if known := self._declared.get(queue):
+            return known
         policy = self.options.policy(self.room.config, queue)
         infos = self.room.engine.queues([queue])
         if not infos or (infos[0].policy != policy and _is_ours(infos[0].policy, policy)):
@@ -113,13 +122,12 @@ class Office:
             self.room.forget_policy(queue)
         if len(self._declared) >= _MOST_DECLARED:
             self._declared.clear()
-        self._declared.add(queue)
+        self._declared[queue] = made = self.room.queue(queue)
+        return made
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> None:
         """Keep these messages, in as few calls as possible; hooks and warnings as in `Queue.put`."""
-        if queue not in self._declared:
-            self.declare(queue)
-        target = self.room.queue(queue)
+        target = self.declare(queue)
         if len(messages) == 1:
             target.put(messages[0])
         else:
@@ -131,7 +139,7 @@ class Office:
 
     def forget(self, queue: str) -> None:
         """The queue may be gone: look again before it is used."""
-        self._declared.discard(queue)
+        self._declared.pop(queue, None)
         self.room.forget_policy(queue)
 
     def keep(self) -> None:
@@ -140,10 +148,10 @@ class Office:
             self._keeper = Keeper(self.room)
             self._keeper.start()
 
-    def attend(self, look: Look) -> None:
-        """Have the room know of this worker until the office closes."""
+    def attend(self, look: Look, hear: Hear) -> None:
+        """Have the room know of this worker until the office closes, and the worker hear what it is told."""
         if self._attendance is None and not self._closed:
-            self._attendance = Attendance(self.room.engine, look)
+            self._attendance = Attendance(self.room.engine, look, hear)
             self._attendance.start()
 
     # --- claiming and settling --------------------------------------------------------------
@@ -165,7 +173,7 @@ class Office:
         finally:
             self._through(number)
         self._note(pending, turned.settled)
-        tagged = [(f"{delivery.id}:{delivery.receipt.token}", delivery) for delivery in deliveries]
+        tagged = [(_tag(delivery.receipt), delivery) for delivery in deliveries]
         if tagged:
             self.held.update(tagged)
             if request is not None and request.start is not None:
@@ -182,24 +190,37 @@ class Office:
         delay: int | None = None,
         soon: bool = False,
     ) -> None:
-        """Note how a delivery ended; it is sent with the next turn, or after 25 ms. Twice is fine.
+        """Note how a delivery ended; it is sent with the next turn, or after `PATIENCE`. Twice is fine.
 
         What is retried or released comes back after `delay` (ms); unless given, after a second or at once.
         """
-        delivery = self.held.pop(tag, None)
-        self.unstarted.discard(tag)
+        delivery = self._let_go(tag)
         if delivery is None:
             return
-        self.allowance.note_end(delivery.queue, verb)
+        if verb is not Verb.ACK:
+            self.allowance.note_failed(delivery.queue)
         if delay is None:
             delay = REJECT_DELAY if verb is Verb.RETRY else 0
-        settlement = Settlement(delivery.receipt, verb, delay, None, failure)
+        self._have_settled(delivery, Settlement(delivery.receipt, verb, delay, None, failure), soon=soon)
+
+    def ack(self, tag: str) -> None:
+        """The same of a task that went well, as most do: nothing else is to be asked."""
+        if delivery := self._let_go(tag):
+            self._have_settled(delivery, Settlement(delivery.receipt))
+
+    def _let_go(self, tag: str) -> Delivery | None:
+        self.unstarted.discard(tag)
+        return self.held.pop(tag, None)
+
+    def _have_settled(self, delivery: Delivery, settlement: Settlement, *, soon: bool = False) -> None:
         with self._lock:
-            if not self._pending:
+            pending = self._pending
+            if not pending:
                 self._oldest = time.monotonic()
-            waiting = self._pending.setdefault(delivery.queue, [])
+            waiting = pending.setdefault(settlement.receipt.queue, [])
             waiting.append((delivery, settlement))
-            self._urgent |= soon or len(waiting) >= MOST_WAITING
+            if soon or len(waiting) >= MOST_WAITING:
+                self._urgent = True
         self.upkeep.stir()
 
     def ack_early(self, tag: str) -> None:
@@ -261,9 +282,8 @@ class Office:
             self._oldest = time.monotonic()
 
     def _note(self, pending: list[Pending], outcomes: list[Outcome]) -> None:
-        now = time.monotonic()
+        self._recent.note([settlement for _, settlement in pending], time.monotonic())
         for (delivery, settlement), outcome in zip(pending, outcomes, strict=True):
-            self._recent.note(settlement, now)
             if not delivery.note_settled(settlement.verb, outcome):
                 log.warning(
                     "settled too late: %r is %s",
@@ -359,6 +379,11 @@ class Office:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+
+def _tag(receipt: Receipt) -> str:
+    """The delivery tag that kombu and Celery know a delivery by."""
+    return f"{receipt.id}:{receipt.token}"
 
 
 def _is_ours(found: Policy, ours: Policy) -> bool:

@@ -13,6 +13,7 @@ from postroom.breaker import Breaker
 from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
 from postroom.errors import InvalidInput
+from postroom.limits import TOPIC_LIMIT
 from postroom.policy import Policy
 from postroom.rotation import ORDERS
 
@@ -43,10 +44,10 @@ _NOT_NEEDED = frozenset(
      "unacked_mutex_expire", "unacked_restore_limit", "unacked_restore_interval", "unacked_restore_throttle",
      "socket_keepalive_options", "sentinel_kwargs"}
 )  # fmt: skip
-#: These would change what is kept or who hears it, and do not: said aloud.
+#: These would change what is kept or who hears it, and do not, unless they say what holds here: said aloud.
 _WITHOUT_EFFECT = {
-    "stream_maxlen": "a broadcast log keeps 10,000 entries or 24 hours",
-    "fanout_prefix": "broadcasts are kept apart by global_keyprefix and by the database",
+    "stream_maxlen": f"a broadcast log keeps {TOPIC_LIMIT:,} entries or 24 hours",
+    "fanout_prefix": "each database has broadcasts of its own; only a text sets them further apart",
 }
 
 #: Kombu's words for the order of queues, in ours; `sorted` is kombu's alone.
@@ -62,6 +63,7 @@ class Options:
     message_ttl       a message nobody took for this long expires; None: never
     polling_interval  an idle consumer looks again after this long, although something should have rung
     fanout_patterns   whether a wildcard in a fanout binding filters by routing key
+    fanout_prefix     sets the broadcasts of these connections apart from those with another one
     zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
     order             in which order the queues of a consumer are asked: as a role says it, or "sorted"
     weights           the shares of queues, for the order "weighted"
@@ -73,6 +75,7 @@ class Options:
     message_ttl: int | None = None
     polling_interval: int = 10_000
     fanout_patterns: bool = True
+    fanout_prefix: str = ""
     zero_is_highest: bool = False
     order: str = "round_robin"
     weights: tuple[tuple[str, int], ...] = ()
@@ -100,7 +103,7 @@ def read(given: Mapping[str, Any]) -> Options:
             name,
             extra={"event": "celery.option_unknown", "option": name},
         )
-    for name in sorted(set(given) & set(_WITHOUT_EFFECT)):
+    for name in _in_vain(given):
         log.warning(
             "broker_transport_options: %r has no effect with Postroom: %s",
             name,
@@ -113,11 +116,27 @@ def read(given: Mapping[str, Any]) -> Options:
         message_ttl=_ttl(given),
         polling_interval=_span(given, "polling_interval", 10_000) or 10_000,
         fanout_patterns=bool(given.get("fanout_patterns", True)),
+        fanout_prefix=_fanout_prefix(given),
         zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
         order=_order(given),
         weights=tuple(sorted((given.get("weights") or {}).items())),
         config=given.get("config"),
     )
+
+
+def _in_vain(given: Mapping[str, Any]) -> list[str]:
+    """What is asked for and not done."""
+    asked = {
+        "fanout_prefix": not (given.get("fanout_prefix", True)),
+        "stream_maxlen": given.get("stream_maxlen", TOPIC_LIMIT) != TOPIC_LIMIT,
+    }
+    return [name for name in _WITHOUT_EFFECT if asked[name]]
+
+
+def _fanout_prefix(given: Mapping[str, Any]) -> str:
+    """A text as kombu takes it: its place for the database stays empty, as no two share their broadcasts."""
+    prefix = given.get("fanout_prefix", True)
+    return prefix.replace("{db}", "") if isinstance(prefix, str) else ""
 
 
 def _order(given: Mapping[str, Any]) -> str:
@@ -181,6 +200,11 @@ def config_of(options: Options, url: str) -> Config:
 def breakers_of(options: Options) -> Breakers:
     """The breakers that queues are tied to, by queue."""
     return _named[options.config][1] if options.config in _named else {}
+
+
+def is_replicated(config: Config, url: str) -> bool:
+    """Whether a put waits for a replica, and may be uncertain."""
+    return config.durability == "replicated" or ("durability", "replicated") in parse_qsl(urlsplit(url).query)
 
 
 # --- the URL ------------------------------------------------------------------------------------

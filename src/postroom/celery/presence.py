@@ -20,8 +20,20 @@ def note_worker() -> None:
 def worker_state() -> Any:
     """The books of the Celery worker in this process; None without one."""
     # A worker without an event loop (gevent) is told by what it prepares for its tasks.
-    prepared = getattr(sys.modules.get("celery.app.trace"), "_localized", None)
-    return sys.modules.get("celery.worker.state") if _joined or prepared else None
+    if _joined or _prepared():
+        return sys.modules.get("celery.worker.state")
+    return None
+
+
+def registered(task: str) -> Any:
+    """The task that the worker of this process has under this name; None without one."""
+    prepared = _prepared()
+    return prepared[0].get(task) if prepared else None
+
+
+def _prepared() -> Any:
+    """What a worker prepares for its tasks, its registry first; nothing where there is no worker."""
+    return getattr(sys.modules.get("celery.app.trace"), "_localized", None)
 
 
 def begun_tags() -> set[str]:
@@ -34,6 +46,19 @@ def busy() -> int:
     """How many tasks this worker works on."""
     state = worker_state()
     return 0 if state is None else len(state.active_requests)
+
+
+def is_stopping() -> bool:
+    """Whether this worker was told to stop."""
+    state = worker_state()
+    return state is not None and (state.should_stop is not None or state.should_terminate is not None)
+
+
+def stop_softly() -> None:
+    """Have this worker stop as soon as its loop looks: it ends what it works on."""
+    state = worker_state()
+    if state is not None:
+        state.should_stop = 0
 
 
 def known_tags() -> set[str]:

@@ -76,7 +76,7 @@ class QoS(virtual.QoS):
         if state is not None and delivery is not None and delivery.correlation_id in state.requests:
             office.ack_early(delivery_tag)
         else:
-            office.settle(delivery_tag)
+            office.ack(delivery_tag)
         self._quick_ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:

@@ -12,11 +12,10 @@ import postroom
 from postroom.celery import options
 from postroom.celery.attendance import show_ourselves
 from postroom.celery.channel import Channel
-from postroom.celery.early import send_early_acks
 from postroom.celery.intake import Intake
 from postroom.celery.office import Office, office_of
 from postroom.celery.presence import note_worker, worker_state
-from postroom.errors import Closed, EngineUnavailable
+from postroom.errors import Closed, EngineUnavailable, Uncertain
 from postroom.settings import without_secrets
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -47,7 +46,8 @@ class Transport(virtual.Transport):
     )
     recoverable_connection_errors: tuple[type[Exception], ...] = connection_errors
     channel_errors: tuple[type[Exception], ...] = virtual.Transport.channel_errors
-    recoverable_channel_errors: tuple[type[Exception], ...] = ()
+    #: Kombu publishes again, under the same id: what is stored already is not stored twice.
+    recoverable_channel_errors: tuple[type[Exception], ...] = (Uncertain,)
     implements: Any = virtual.Transport.implements.extend(
         asynchronous=True,
         batch_publish=True,
@@ -122,7 +122,6 @@ class Transport(virtual.Transport):
     def _join_in(self) -> None:
         """What the worker of this process does beside its tasks."""
         self.office.keep()
-        send_early_acks()
         show_ourselves()
 
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:

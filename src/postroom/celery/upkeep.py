@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: How often it looks while something is under way, and when that has not changed for a while (seconds).
-_TICK = 0.025
+#: How often it looks while something is under way, and when that has not changed for a while (seconds). Not
+#: longer than an ack may wait: one that comes in during a nap does not end it.
+_TICK = 0.012
 _SLOW_TICK = 1.0
 _WAKEFUL = 0.2
 #: After a failure it tries again after this long (seconds).

@@ -54,7 +54,7 @@ class TaskWork:
     def __init__(self, task: Any) -> None:
         self._app = task.app
         self._request = task.request
-        self.is_held = bool(task.acks_late)
+        self.is_held: bool = bool(task.acks_late)
 
     @property
     def engine(self) -> Engine:

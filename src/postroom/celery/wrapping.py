@@ -18,7 +18,7 @@ from kombu.utils.json import dumps, loads
 from postroom.delivery import Delivery
 from postroom.errors import InvalidInput
 from postroom.ids import new_id
-from postroom.limits import BINARY, FORBIDDEN_CONTENT, LAST_DUE, MAX_NAME, MAX_PRIORITY
+from postroom.limits import BINARY, FORBIDDEN_CONTENT, JSON, LAST_DUE, MAX_NAME, MAX_PRIORITY
 from postroom.model import NewMessage
 
 Payload = dict[str, Any]
@@ -43,6 +43,9 @@ _USUAL: dict[str, Any] = {
     "retries": 0, "timelimit": [None, None], "parent_id": None, "argsrepr": "()", "kwargsrepr": "{}",
     "ignore_result": False, "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {},
 }  # fmt: skip
+_ABSENT = object()
+#: Of these, what is made anew for every message, and so is equal and not the same.
+_EQUAL = ("timelimit", "stamps", "argsrepr", "kwargsrepr")
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
 #: Properties that a delivery makes anew.
 _MADE_ANEW = ("body_encoding", "delivery_tag", "delivery_info", "priority", PUBLISH_ID, REMEMBER)
@@ -57,16 +60,24 @@ _unpack = msgspec.msgpack.Decoder(tuple[str, str, bytes]).decode
 
 
 def wrap(
-    queue: str, payload: Payload, *, zero_is_highest: bool = False, ttl: int | None = None
+    queue: str,
+    payload: Payload,
+    *,
+    zero_is_highest: bool = False,
+    ttl: int | None = None,
+    remember: int | None = None,
 ) -> NewMessage:
-    """The message to put into this queue. Raises InvalidInput for a priority beyond 0–255."""
+    """The message to put into this queue. Raises InvalidInput for a priority beyond 0–255.
+
+    It is known by its id for `remember` (ms) after it is gone, unless it says so itself.
+    """
     headers, properties = payload["headers"], payload["properties"]
     type_, encoding = payload["content-type"] or BINARY, payload["content-encoding"]
-    text_type = type_ if not FORBIDDEN_CONTENT.search(type_) else BINARY
+    text_type = type_ if type_ == JSON or not FORBIDDEN_CONTENT.search(type_) else BINARY
     task, task_id = headers.get("task"), headers.get("id")
     is_task = isinstance(task, str) and isinstance(task_id, str)
     delay, due = _when(headers, properties)
-    id, remember = _identity(properties, headers) if is_task else (publish_id(properties), None)
+    id, remembered = _identity(properties, headers) if is_task else (publish_id(properties), None)
     return NewMessage(
         body=_bytes(payload["body"]),
         id=id,
@@ -79,7 +90,7 @@ def wrap(
         due=due,
         # What Celery lets expire it wants to see revoked; other messages expire as in AMQP.
         ttl=ttl if is_task else _ttl(properties, ttl),
-        remember=remember,
+        remember=remember if remembered is None else remembered,
     )
 
 
@@ -177,11 +188,10 @@ def _texts(
 def _unusual(headers: Payload) -> Payload:
     usual = _USUAL
     task_id = headers["id"]
-    kept = {
-        name: value
-        for name, value in headers.items()
-        if name not in usual or usual[name] != value or (value is not usual[name] and value is False)
-    }
+    kept = {name: value for name, value in headers.items() if usual.get(name, _ABSENT) is not value}
+    for name in _EQUAL:
+        if name in kept and kept[name] == usual[name]:
+            del kept[name]
     del kept["task"], kept["id"]
     if kept.get("root_id") == task_id:
         del kept["root_id"]
@@ -206,7 +216,7 @@ def _unusual_properties(queue: str, payload: Payload, is_task: bool) -> Payload:
 
 
 def _is_simple(values: Any) -> bool:
-    return all(type(value) in _SIMPLE for value in values)
+    return _SIMPLE.issuperset(map(type, values))
 
 
 # --- from Postroom to kombu ---------------------------------------------------------------------
@@ -220,24 +230,21 @@ def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Pa
     message = delivery.message
     texts = message.headers
     kept = _decode(texts[_PLAIN]) if _PLAIN in texts else loads(texts[_RICH]) if _RICH in texts else {}
-    is_task = "x" not in kept and bool(message.kind)
-    headers = _headers(delivery, kept.get("h") or {}) if is_task else kept.get("h") or {}
-    headers[EARLIER] = delivery.deliveries - 1
-    properties = kept.get("p") or {}
-    redelivered = delivery.deliveries > 1
+    headers, properties = kept.get("h") or {}, {"delivery_mode": 2, **(kept.get("p") or {})}
+    if message.kind and "x" not in kept:
+        # What another door put has its own id for a task's, unless it was given a correlation id.
+        task_id = delivery.correlation_id
+        headers = _headers(message.kind, task_id, headers)
+        properties.setdefault("correlation_id", task_id)
+    headers[EARLIER] = earlier = delivery.deliveries - 1
     priority = MAX_PRIORITY - message.priority if zero_is_highest else message.priority
-    properties.setdefault("delivery_mode", 2)
-    if is_task:
-        properties.setdefault("correlation_id", delivery.correlation_id)
-    properties["priority"] = priority
-    properties["delivery_tag"] = tag
-    properties["body_encoding"] = None
-    properties["delivery_info"] = {
+    info = {
         "exchange": properties.pop("exchange", ""),
         "routing_key": properties.pop("routing_key", message.queue),
         "priority": priority,
-        "redelivered": redelivered,
+        "redelivered": earlier > 0,
     }
+    properties.update(priority=priority, delivery_tag=tag, body_encoding=None, delivery_info=info)
     return {
         "body": message.body,
         "content-type": kept.get("t") or message.content_type,
@@ -247,13 +254,19 @@ def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Pa
     }
 
 
-def _headers(delivery: Delivery, kept: Payload) -> Payload:
-    message = delivery.message
-    # What another door put has its own id for a task's, unless it was given a correlation id.
-    headers = {**_USUAL, "task": message.kind, "id": delivery.correlation_id, **kept}
-    headers["timelimit"] = list(headers["timelimit"])
-    headers["stamps"] = dict(headers["stamps"] or {})
-    headers.setdefault("root_id", delivery.correlation_id)
+def _headers(task: str, id: str, kept: Payload) -> Payload:
+    # Lists and dicts are made anew: a task may change its own.
+    headers = {
+        **_USUAL,
+        "timelimit": [None, None],
+        "stamps": {},
+        "task": task,
+        "id": id,
+        "root_id": id,
+        **kept,
+    }
+    if headers["stamps"] is None:
+        headers["stamps"] = {}
     if headers["eta"] is not None:
         # It would make Celery hold the task in its memory, and for as long as its clock is behind.
         headers["x-postroom-eta"], headers["eta"] = headers["eta"], None
