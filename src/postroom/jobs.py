@@ -3,7 +3,8 @@
 Any process with a `Runner` does it; one at a time does one job, by a lock with a time to live. When that one
 dies or the store is away for a while, another (or the same) goes on where it was: before each step the record
 says which letters are in hand, so that nothing is done or counted twice. Letters that died after the job was
-made are not meant.
+made are not meant. The archive of a service of events is worked on by a runner that was given that service:
+no other job waits for a broker that is away.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -25,8 +26,9 @@ from postroom.ids import new_id
 from postroom.keeper import Lead
 from postroom.limits import MAX_BATCH, check_limit
 from postroom.room import Room
+from postroom.services import EventService
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KIND = "job"
 #: A job is forgotten after this long (ms).
@@ -63,6 +65,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     until: int
     by: str
+    #: Whose archive is meant; None: the letters of the room.
+    service: str | None = None
     filter: dict[str, Any] | None = None
     ids: list[str] | None = None
     options: dict[str, Any] = {}
@@ -73,7 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool = False
     started_at: int | None = None
     ended_at: int | None = None
-    #: Why it ended early.
+    #: Why it ended early, or why it waits.
     reason: str = ""
     result: dict[str, Any] | None = None
 
@@ -104,12 +108,18 @@ class Jobs:
         action: Literal["replay", "discard"],
         name: str | None,
         chosen: Filter | list[str],
+        *,
+        service: str | None = None,
         **options: Any,
     ) -> Job:
-        """Note what is to be done; a runner begins soon. Raises NotFound for a name that means nothing."""
+        """Note what is to be done; a runner begins soon. Raises NotFound for a name that means nothing.
+
+        With a `service` the name is only shown.
+        """
         if not isinstance(chosen, Filter) and not 1 <= len(chosen) <= MAX_BATCH:
             raise InvalidInput(f"ids: from 1 to {MAX_BATCH:,}; choose more by a filter")
-        DeadLetters(self._room, name).queues  # noqa: B018 — raises NotFound for a name that means nothing
+        if service is None:
+            DeadLetters(self._room, name).queues  # noqa: B018 — raises NotFound for a name that means nothing
         engine = self._room.engine
         job = Job(
             id=new_id(),
@@ -117,6 +127,7 @@ class Jobs:
             name=name,
             until=engine.now(),
             by=audit.actor(),
+            service=service,
             filter=chosen.as_dict() if isinstance(chosen, Filter) else None,
             ids=None if isinstance(chosen, Filter) else list(chosen),
             options={key: value for key, value in options.items() if value is not None},
@@ -166,10 +177,11 @@ class Jobs:
 
 
 class Runner:
-    """Does the jobs of a room in a thread, one after the other, until `stop`."""
+    """Does the jobs of a room in a thread, one after the other, until `stop`; or those of some services."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, services: Mapping[str, EventService] | None = None) -> None:
         self._room = room
+        self._services = services
         self._jobs = Jobs(room)
         self._stop = threading.Event()
         self._poked = threading.Event()
@@ -186,12 +198,15 @@ class Runner:
         """There is a new one."""
         self._poked.set()
 
-    def stop(self) -> None:
-        """End after the present step; another runner, or the next one here, goes on with the job."""
+    def stop(self, patience: float | None = None) -> None:
+        """End after the present step; another runner, or the next one here, goes on with the job.
+
+        Who does not wait for that, or only so long (seconds), leaves a step that ends as by a crash.
+        """
         self._stop.set()
         self._poked.set()
         if self._thread:
-            self._thread.join()
+            self._thread.join(patience)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -210,12 +225,23 @@ class Runner:
             lead = Lead(self._room.engine, _TTL, f"job:{job.id}")
             if self._stop.is_set():
                 return
-            if lead.hold():
+            if self._is_mine(job) and lead.hold():
                 try:
                     with _held(lead):
                         self._do(job.id)
+                except EngineUnavailable as error:
+                    if job.service is None:
+                        raise
+                    # Whoever looks at it is told why; the next one may be of another service.
+                    self._set(job.id, state=JobState.WAITING, reason=str(error)[:1_000])
                 finally:
                     lead.give_up()
+
+    def _is_mine(self, job: Job) -> bool:
+        """Also what is only to be ended, for a service that perhaps nobody has any more."""
+        if self._services is None:
+            return job.service is None or job.cancel
+        return job.service in self._services
 
     def _do(self, id: str) -> None:
         now = self._room.engine.now()
@@ -223,6 +249,9 @@ class Runner:
         if not job.is_open:
             return
         self._result = None
+        if job.service is not None and job.cancel:  # its broker may be away
+            self._end(job.id, JobState.CANCELLED, "cancelled")
+            return
         try:
             with audit.acting(job.by):
                 result = self._work(job)
@@ -240,7 +269,6 @@ class Runner:
             self._end(job.id, state, result.stopped)
 
     def _work(self, job: _Kept) -> Result:
-        letters = DeadLetters(self._room, job.name)
         chosen: Filter | list[str] = job.ids or [] if job.filter is None else Filter(**job.filter)
 
         def on_step(place: Place) -> None:
@@ -248,12 +276,25 @@ class Runner:
             self._tell(job.id, place=place, total=place.total)
 
         common: dict[str, Any] = {"until": job.until, "on_step": on_step, "place": job.place}
-        if job.action == "discard":
-            result = letters.discard(chosen, **common)
-        else:
-            result = letters.replay(chosen, check=lambda: self._check(job.id), **common, **job.options)
+        with self._letters(job) as letters:
+            if job.action == "discard":
+                result = letters.discard(chosen, **common)
+            else:
+                result = letters.replay(chosen, check=lambda: self._check(job.id), **common, **job.options)
         self._result = result
         return result
+
+    @contextlib.contextmanager
+    def _letters(self, job: Job) -> Iterator[DeadLetters]:
+        if job.service is None or self._services is None:
+            yield DeadLetters(self._room, job.name)
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                letters = stack.enter_context(self._services[job.service].letters(self._room))
+            except Conflict as error:  # somebody reads them: a job can wait
+                raise EngineUnavailable(str(error)) from error
+            yield letters
 
     def _check(self, id: str) -> None:
         """Between the portions of a slow step: how far is it, and does anybody want it to end?"""
@@ -286,7 +327,7 @@ def _begun(job: _Kept, now: int) -> _Kept:
     """As it is while it runs; one that has ended meanwhile stays as it is."""
     if not job.is_open:
         return job
-    return msgspec.structs.replace(job, state=JobState.RUNNING, started_at=job.started_at or now)
+    return msgspec.structs.replace(job, state=JobState.RUNNING, reason="", started_at=job.started_at or now)
 
 
 @contextlib.contextmanager

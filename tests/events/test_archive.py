@@ -20,7 +20,7 @@ from postroom.celery.events.envelope import Envelope
 from postroom.deadletters import Filter
 from postroom.errors import Conflict, EngineUnavailable, InvalidInput, NotFound
 from postroom.model import Failure
-from tests.celery.workers import REPO
+from tests.celery.workers import REPO, wait_until
 from tests.events.rabbit import Rabbit
 from tests.events.stage import Stage
 
@@ -168,6 +168,22 @@ def test_a_reader_that_lost_its_letters_replays_none(app: EventsApp, rabbit: Rab
         with pytest.raises(EngineUnavailable, match="back in the archive"):
             dead.replay(Filter())
     assert rabbit.count(app.handlers.queue_of(EVENT)) == 0
+    assert numbers(app, url) == [1]
+
+
+def test_a_rabbitmq_that_hangs_does_not_hang_who_reads(
+    app: EventsApp, rabbit: Rabbit, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(app, 1)
+    monkeypatch.setattr(holding, "_ANSWER", 2.0)
+    with archive.opened(app, url) as dead:
+        os.killpg(rabbit.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(EngineUnavailable):
+                dead.discard(Filter())
+        finally:
+            os.killpg(rabbit.pid, signal.SIGCONT)
+    wait_until(lambda: rabbit.count(app.names.archive) == 1, lambda: "the letter is not back")
     assert numbers(app, url) == [1]
 
 

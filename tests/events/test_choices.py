@@ -1,4 +1,4 @@
-"""The other choices than the usual ones: classic queues, no archive, a fine and long ladder, own queues.
+"""The other choices than the usual ones: classic queues, one for all, no archive, a fine and long ladder.
 
 One service with one worker for all of them, but for the one that is killed.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp.exceptions import NotFound
 from kombu import Queue
 
 from postroom.celery.events import events_app
@@ -19,6 +20,7 @@ from tests.events.stage import Stage
 
 pytestmark = pytest.mark.timeout(300)
 CHOICES: dict[str, Any] = {"queue_type": "classic", "archive": False, "fine": True, "rungs": 21,
+                           "queues": "one",
                            "task_queues": {"own": {"exchange": "own", "binding_key": "own"}}}  # fmt: skip
 
 
@@ -44,6 +46,16 @@ def test_a_long_ladder_has_more_than_23_days_in_one_round(stage: Stage, rabbit: 
     (letter,) = rabbit.peek(queue)
     assert sum(name.startswith("postroom-rung-") for name in letter.headers) == 7
     assert "postroom-left" not in letter.headers
+
+
+def test_one_queue_brings_all_events(stage: Stage, rabbit: Rabbit) -> None:
+    names = stage.name("billing") + ".v1"
+    assert rabbit.count(f"{names}.all") == rabbit.count(f"{names}.group.stock") == 0
+    with pytest.raises(NotFound):
+        rabbit.count(f"{names}.event.shop.order.placed")
+    stage.publish("shop.order.placed", 5)
+    stage.publish("shop.stock.new", "cup")
+    stage.until(lambda: stage.lines("placed", number=5) and stage.lines("count", item="cup"))
 
 
 def test_without_an_archive_a_line_in_the_log_is_all(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.celery.events import events_app, settings
 from postroom.celery.events.envelope import Envelope
-from postroom.celery.events.topology import Names, build
+from postroom.celery.events.topology import Archive, Names, build
 from postroom.errors import ConfigError, InvalidInput
 
 #: Nothing listens there: whatever needs a broker fails.
@@ -102,6 +102,26 @@ def test_the_environment_says_how_many_retries(
     monkeypatch.setenv("POSTROOM_EVENTS_MAX_RETRIES", "many")
     with pytest.raises(ConfigError):
         settings.read()
+
+
+def test_the_defaults_are_robust() -> None:
+    """Spec 2, "Robustness"."""
+    app = events_app("billing", broker_url=NOWHERE)
+
+    @app.handler("a.b")
+    def task() -> None: ...
+
+    assert app.conf.task_acks_late
+    assert app.conf.task_reject_on_worker_lost
+    assert not app.conf.task_acks_on_failure_or_timeout
+    assert app.conf.broker_transport_options["confirm_publish"]
+    assert (task.acks_late, task.reject_on_worker_lost, task.ignore_result) == (True, True, True)
+    assert (task.autoretry_for, task.max_retries, task.retry_backoff) == ((Exception,), 10, 1)
+    assert app.given.archive == Archive(retention=7 * 24 * 3_600_000, most=10_000)
+    own = events_app("billing", broker_url=NOWHERE, task_acks_late=False, control_queue_exclusive=True)
+    assert not own.conf.task_acks_late
+    assert own.conf.control_queue_exclusive
+    assert not own.conf.control_queue_durable
 
 
 def test_a_topology_has_a_queue_for_each_rung_and_event_and_the_archive() -> None:

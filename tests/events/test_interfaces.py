@@ -49,7 +49,7 @@ OVERRIDES = {
     "request.Request": {"acknowledge", "reject", "revoked"},
     "consumer.Consumer": {"connect", "on_decode_error", "on_invalid_task", "on_unknown_message"},
     "intake.Intake": {"name", "requires", "start", "stop"},
-    "watching.Watching": {"include_if", "name", "requires", "start", "stop"},
+    "watching.Watching": {"name", "requires", "start", "stop"},
     "amqp.Transport": {"on_readable", "qos_semantics_matches_spec"},
     "amqp.SSLTransport": {"on_readable", "qos_semantics_matches_spec"},
 }  # fmt: skip

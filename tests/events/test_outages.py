@@ -14,6 +14,7 @@ from postroom.celery.events import events_app, intake
 from postroom.errors import EngineUnavailable
 from tests.events.rabbit import Rabbit
 from tests.events.stage import Stage
+from tests.redis.proxy import proxied
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -88,10 +89,26 @@ def test_a_worker_whose_broker_came_back_empty_declares_again(rabbit: Rabbit, tm
         assert rabbit.count(f"{names}.retry.1s") == rabbit.count(f"{names}.archive") == 0
 
 
+def test_a_worker_begins_anew_although_its_old_connection_seems_alive(rabbit: Rabbit, tmp_path: Path) -> None:
+    """An exclusive queue for control commands, as Celery has it, would belong to that one for minutes."""
+    with proxied(rabbit.port) as proxy:
+        url = f"amqp://guest:guest@127.0.0.1:{proxy.port}//"
+        with Stage(url, tmp_path) as stage:
+            same = ("--pool", "solo", "-n", "same@events")
+            victim = stage.worker("billing", *same)
+            proxy.stall()
+            victim.kill()
+            stage.worker("billing", *same)
+            for number in range(2):  # one of them goes to who seems alive
+                stage.publish("shop.order.placed", number)
+            stage.until(lambda: stage.lines("placed"))
+
+
 def test_the_loop_of_a_worker_looks_up_every_second_whether_it_is_to_stop() -> None:
     app = events_app("billing", broker_url="amqp://127.0.0.1:1//")
     parent = SimpleNamespace(app=app, strategies={}, timer=Timer())
     step = intake.Intake(parent)
+    step.stop(parent)  # a worker may have to begin anew before it came this far
     step.start(parent)
     pause, tick = next(iter(parent.timer))
     assert (pause or 0) <= 1.0

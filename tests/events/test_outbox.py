@@ -159,6 +159,28 @@ def test_two_relays_share_the_work(app: EventsApp, rabbit: Rabbit, on_postgresql
     assert len(arrived(app, rabbit)) == 400
 
 
+def test_two_relays_on_one_file_take_turns(app: EventsApp, rabbit: Rabbit, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    for engine in prepared(url):
+        with Session(engine) as session:
+            ids = [app.declared[EVENT].within(session, number) for number in range(300)]
+            session.commit()
+        first, second = Relay(app, engine), Relay(app, create_engine(url))
+        publish: Any = first._publish
+
+        def meanwhile(rows: Any) -> list[str]:
+            assert second.pass_on() == 0, "it is not its turn"  # noqa: B023  # at once
+            with Session(engine) as session:  # noqa: B023  # at once
+                ids.append(app.declared[EVENT].within(session, 0))  # noqa: B023  # at once
+                session.commit()  # and the file is free for others
+            return list(publish(rows))  # noqa: B023  # at once
+
+        first._publish = meanwhile  # type: ignore[method-assign]
+        assert first.pass_on() + second.pass_on() == len(ids)
+        assert sorted(arrived(app, rabbit)) == sorted(ids)
+        assert waiting(engine) == 0
+
+
 def test_what_nobody_is_bound_to_stays_if_that_is_an_error(rabbit: Rabbit, tmp_path: Path) -> None:
     app = service(rabbit, "strict", unrouted="error")
     paid, nothing = app.event(EVENT)(checked), app.event("nobody.is.bound")(checked)

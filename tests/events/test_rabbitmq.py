@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from kombu import Connection
 
-from postroom.celery.events import events_app
+from postroom.celery.events import Event, EventsApp, events_app
 from postroom.celery.events.declaring import declare
 from postroom.errors import Conflict, NotFound
+from tests.celery.workers import WorkerProcess
 from tests.events.rabbit import Rabbit
 from tests.events.stage import Stage
+from tests.redis.proxy import proxied
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,6 +42,19 @@ def test_the_command_prints_declares_and_explains(rabbit: Rabbit, tmp_path: Path
         ended = stage.command("worker", "--concurrency", "1")
         assert ended.returncode != 0
         assert "this worker cannot start: queue" in ended.stderr + ended.stdout
+
+
+def test_the_command_starts_a_worker_without_chatter(rabbit: Rabbit, tmp_path: Path) -> None:
+    with Stage(rabbit.url, tmp_path) as stage:
+        command = [sys.executable, "-m", "postroom.cli", "events", "worker", "tests.events.service"]
+        options = ["--loglevel", "INFO", "--pool", "solo", "-n", "quiet@events"]
+        log = tmp_path / "quiet.log"
+        worker = WorkerProcess([*command, *options], stage.environ("billing"), log, "quiet").until_ready()
+        stage.workers.append(worker)
+        stage.publish("shop.order.placed", 1)
+        stage.until(lambda: stage.lines("placed"))
+        assert "mingle" not in worker.log()
+        assert "postroom events worker" not in worker.log(), "it would warn of gossip and heartbeat, too"
 
 
 def test_a_topology_can_be_declared_again(rabbit: Rabbit) -> None:
@@ -77,12 +93,38 @@ def test_an_exchange_of_another_kind_is_explained_to_publishers(rabbit: Rabbit) 
         app.event("a.b")(lambda: None)()
 
 
-def test_a_window_has_every_event_confirmed_at_its_end(rabbit: Rabbit) -> None:
-    app = events_app("windowed", broker_url=rabbit.url)
-    event = app.event("windowed.number.said")(lambda number: None)
-    app.handler("windowed.#", name="windowed.handler")(lambda number: None)
+def saying(rabbit: Rabbit, name: str) -> tuple[EventsApp, Event[[int]]]:
+    """A service that says numbers to itself; its queues are there, and no worker."""
+    app = events_app(name, broker_url=rabbit.url)
+
+    @app.event(f"{name}.number.said")
+    def said(number: int) -> None: ...
+
+    app.handler(f"{name}.#", name=f"{name}.handler")(lambda number: None)
     with app.connection_for_write() as connection:
         declare(connection, app.topology)
+    return app, said
+
+
+def test_what_was_not_confirmed_is_sent_again_and_counted(rabbit: Rabbit) -> None:
+    app, event = saying(rabbit, "resending")
+    with proxied(rabbit.port) as proxy:
+        app.conf.broker_url = app.conf.broker_write_url = f"amqp://guest:guest@127.0.0.1:{proxy.port}//"
+        event(0)
+        with app.publisher.window():
+            proxy.stall()
+            for number in range(1, 100):
+                event(number)
+            proxy.cut()
+            proxy.mend()
+        assert app.publisher.resent == 99
+        app.publisher.close()
+    queue = app.queue_of("resending.number.said")
+    assert [json.loads(message.body)[0][0] for message in rabbit.peek(queue)] == list(range(100))
+
+
+def test_a_window_has_every_event_confirmed_at_its_end(rabbit: Rabbit) -> None:
+    app, event = saying(rabbit, "windowed")
     with app.publisher.window():
         for number in range(1_000):
             event(number)

@@ -7,10 +7,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import amqp
 import pytest
+from celery.contrib.testing.worker import start_worker
 from prometheus_client import CollectorRegistry, generate_latest
 
-from postroom.celery.events import EventsApp, archive
+from postroom.celery.events import EventsApp, archive, events_app, watching
 from postroom.celery.events.metrics import EventsCollector
 from tests.celery.workers import REPO, wait_until
 from tests.events.rabbit import Rabbit
@@ -83,6 +85,32 @@ def test_an_archive_that_grows_old_warns_too(
     (warning,) = told(caplog, "events.archive_filling")
     assert warning.filled == pytest.approx(0.9, abs=0.01)
     assert rabbit.count(app.names.archive) == 1, "a look takes nothing"
+    app.publisher.close()
+
+
+def test_a_queue_that_is_gone_is_consumed_anew_by_who_was_not_told(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_EVERY", 0.5)
+    # A client that does not ask for it is never told.
+    monkeypatch.setattr(amqp.Connection, "negotiate_capabilities", {})
+    app = events_app("untold", broker_url=rabbit.url, archive=False)
+    got: list[int] = []
+    said = app.event("untold.number.said")(lambda number: None)
+
+    @app.handler("untold.number.said")
+    def note(number: int) -> None:
+        got.append(number)
+
+    def arrives(number: int) -> bool:
+        said(number)
+        return number in got
+
+    with start_worker(app, perform_ping_check=False, shutdown_timeout=60):
+        wait_until(lambda: arrives(1), lambda: "nothing arrives")
+        with rabbit.connect() as connection:
+            connection.default_channel.queue_delete(app.queue_of("untold.number.said"))
+        wait_until(lambda: arrives(2), lambda: "nothing arrives any more")
     app.publisher.close()
 
 

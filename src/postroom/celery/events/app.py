@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 
-from postroom.celery.events import archiving, settings, starting
+from postroom.celery.events import archive, archiving, settings, standing, starting
 from postroom.celery.events.declaration import Event
 from postroom.celery.events.envelope import Headers
 from postroom.celery.events.handled import Handled
@@ -22,6 +23,8 @@ from postroom.celery.events.topology import Names, Topology, build, wants
 from postroom.celery.events.watching import Watch, Watching
 from postroom.errors import InvalidInput
 from postroom.model import Failure
+from postroom.room import Room
+from postroom.services import ServiceLetters, Standing
 
 if TYPE_CHECKING:
     from postroom.celery.events.outbox import Outbox
@@ -69,13 +72,13 @@ class EventsApp(Celery):
         super().__init__(service, changes=config, set_as_current=False)
         self.service = service
         self.given = given
-        self.names = Names(service, given.version)
+        self.names: Names = Names(service, given.version)
         self.declared: dict[str, Event[Any]] = {}
-        self.handlers = Handlers(self.names, one_queue=given.one_queue)
-        self.handled = Handled()
-        self.watch = Watch(self)
+        self.handlers: Handlers = Handlers(self.names, one_queue=given.one_queue)
+        self.handled: Handled = Handled()
+        self.watch: Watch = Watch(self)
         #: Whether the worker in this process was told to stop.
-        self.stopping = False
+        self.stopping: bool = False
         self.add_defaults({**settings.DEFAULTS, "task_default_queue": service})
         self.steps["consumer"].add(Intake)
         self.steps["worker"].add(Watching)
@@ -140,6 +143,21 @@ class EventsApp(Celery):
         """What this service has on RabbitMQ, with the handlers that are declared by now."""
         given = self.given
         return build(self.names, self.handlers.queues, given.ladder, given.archive, given.queue_type)
+
+    # --- what a door asks -------------------------------------------------------------------
+
+    @property
+    def keeps_letters(self) -> bool:
+        """Whether what fails for good is kept; an engine always does."""
+        return self.given.archive is not None or not self.on_rabbitmq
+
+    def standing(self) -> Standing:
+        """How many events wait where. Raises EngineUnavailable."""
+        return standing.look(self)
+
+    def letters(self, store: Room) -> AbstractContextManager[ServiceLetters]:
+        """The archive as dead letters, with the notes in `store`; see `archive.letters`."""
+        return archive.letters(self, store)
 
     # --- sending ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from postroom.model import Failure
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: What of a traceback is kept in a header, its end: RabbitMQ takes headers of 128 KB and no more.
 _LONGEST_TRACE = 8_000

@@ -32,7 +32,8 @@ class Event(Generic[P]):
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise InvalidInput(f"event {name}: version must be a whole number from 1, not {version!r}")
         functools.update_wrapper(self, body)
-        self.name, self.version = name, version
+        self.name: str = name
+        self.version: int = version
         self._app, self._body = app, body
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> str:

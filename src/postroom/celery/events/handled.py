@@ -23,8 +23,6 @@ class Handled:
         self._most = most
         self._lock = threading.Lock()
         self._attempts: dict[Attempt, None] = {}
-        #: How many were absorbed.
-        self.absorbed = 0
 
     def add(self, attempt: Attempt) -> None:
         with self._lock:
@@ -33,8 +31,6 @@ class Handled:
                 del self._attempts[next(iter(self._attempts))]
 
     def absorbs(self, attempt: Attempt) -> bool:
-        """Whether it was handled here before; counts it if so."""
+        """Whether it was handled here before."""
         with self._lock:
-            known = attempt in self._attempts
-            self.absorbed += known
-            return known
+            return attempt in self._attempts

@@ -21,8 +21,8 @@ class Handlers:
         self._one_queue = one_queue
         self._patterns: dict[str, list[str]] = {}
         self._queues: dict[str, list[str]] = {}
-        self.of = lru_cache(_REMEMBERED)(self._of)
-        self.queue_of = lru_cache(_REMEMBERED)(self._queue_of)
+        self._tasks = lru_cache(_REMEMBERED)(self._find_tasks)
+        self._queue = lru_cache(_REMEMBERED)(self._find_queue)
 
     def add(self, task: str, patterns: Iterable[str], group: str | None) -> None:
         """Have the task handle what these patterns mean. Raises InvalidInput."""
@@ -38,8 +38,8 @@ class Handlers:
         self._queues = queues
         for pattern in patterns:
             self._patterns.setdefault(pattern, []).append(task)
-        self.of.cache_clear()
-        self.queue_of.cache_clear()
+        self._tasks.cache_clear()
+        self._queue.cache_clear()
 
     def __contains__(self, task: str) -> bool:
         return any(task in tasks for tasks in self._patterns.values())
@@ -52,15 +52,21 @@ class Handlers:
         """Every queue with the patterns that it is bound by, in an order that does not change."""
         return {queue: sorted(self._queues[queue]) for queue in sorted(self._queues)}
 
-    def _of(self, event: str) -> list[str]:
+    def of(self, event: str) -> list[str]:
         """The tasks that handle an event, each once."""
+        return self._tasks(event)
+
+    def queue_of(self, event: str) -> str:
+        """The queue that brings this event; "" when no handler means it."""
+        return self._queue(event)
+
+    def _find_tasks(self, event: str) -> list[str]:
         found = (
             task for pattern, tasks in self._patterns.items() if matches(pattern, event) for task in tasks
         )
         return sorted(set(found))
 
-    def _queue_of(self, event: str) -> str:
-        """The queue that brings this event; "" when no handler means it."""
+    def _find_queue(self, event: str) -> str:
         for queue, patterns in self._queues.items():
             if any(matches(pattern, event) for pattern in patterns):
                 return queue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery import Task
 from celery.exceptions import Ignore, MaxRetriesExceededError, Retry
@@ -22,17 +22,21 @@ from postroom.model import Failure
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+    _Task: TypeAlias = Task[..., Any]  # generic for type checkers that know celery-types, and for nobody else
+else:
+    _Task = Task
+
+log: logging.Logger = logging.getLogger(__name__)
 
 
-class EventTask(Task):
+class EventTask(_Task):
     """See the module. Every option of Celery's tasks holds, those about retries for this handler alone."""
 
     abstract = True
     app: EventsApp
     Request = "postroom.celery.events.request:Request"
     Strategy = "postroom.celery.events.intake:receive"
-    autoretry_for = (Exception,)
+    autoretry_for: tuple[type[Exception], ...] = (Exception,)
     #: 1, 2, 4, 8 … seconds, to an hour.
     retry_backoff = 1
     retry_backoff_max = 3_600

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST, MOST_BYTES = 20_000, 64_000_000
 #: How long to wait for another reader, and for the next letter (s).
 _PATIENCE, _QUIET = 15.0, 5.0
+#: How long RabbitMQ may take for one answer (s): one that hangs must not hang who asks.
+_ANSWER = 30.0
 _LOST = (AMQPError, OperationalError, OSError)
 
 
@@ -41,21 +43,29 @@ class Held:
         self.queue = queue
         self.messages: list[Any] = []
         self._bytes = 0
-        self.total = int(self._channel.queue_declare(queue, passive=True).message_count)
-        self._take(min(self.total, MOST))
+        self.total: int = self._counted()
+        self._take(min(self.total, MOST) - len(self.messages))
 
     @property
     def is_all(self) -> bool:
         return len(self.messages) >= self.total
 
+    def _counted(self) -> int:
+        """How many there are. A queue that has no leader yet, after a restart, tells 0: ask it for one."""
+        told = int(self._channel.queue_declare(self.queue, passive=True).message_count)
+        if told or (first := self._channel.basic_get(self.queue)) is None:
+            return told
+        self._keep(first)
+        return 1 + int(first.delivery_info["message_count"])
+
     def _take(self, count: int) -> None:
-        if not count:
+        if count <= 0:
             return
         # As many as are meant and no more: what dies meanwhile stays in the queue.
         self._channel.basic_qos(0, count, False)
         consumer = self._channel.basic_consume(self.queue, callback=self._keep)
-        end = time.monotonic() + _QUIET
-        while len(self.messages) < count and self._bytes < MOST_BYTES and time.monotonic() < end:
+        end, whole = time.monotonic() + _QUIET, len(self.messages) + count
+        while len(self.messages) < whole and self._bytes < MOST_BYTES and time.monotonic() < end:
             before = len(self.messages)
             with contextlib.suppress(TimeoutError):
                 self._connection.drain_events(timeout=1.0)
@@ -98,7 +108,8 @@ def holding(app: EventsApp) -> Iterator[Held]:
 @contextlib.contextmanager
 def connected(app: EventsApp) -> Iterator[Any]:
     """A connection for one look: who asks should know soon when there is none."""
-    with app.connection_for_read() as connection:
+    bounds = {"read_timeout": _ANSWER, "write_timeout": _ANSWER}
+    with app.connection_for_read(transport_options=bounds) as connection:
         connection.ensure_connection(max_retries=2, interval_start=0.2, interval_step=0.3)
         yield connection
 

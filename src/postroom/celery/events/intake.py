@@ -17,12 +17,12 @@ from typing import Any
 from celery import bootsteps
 from celery.worker import strategy as celerys
 
-from postroom.celery.events.envelope import Envelope, Headers, bytes_of, fresh
+from postroom.celery.events.envelope import Envelope, Headers, bytes_of, complete, fresh
 from postroom.celery.events.publisher import Outgoing
 from postroom.errors import PostroomError
 from postroom.model import Failure
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How long the event loop of a worker sleeps at most (s).
 _TICK = 1.0
@@ -30,6 +30,8 @@ _TICK = 1.0
 LEFT = "postroom-left"
 #: Why a message that nobody acked comes back by the ladder.
 _REJECTED = ("rejected", "delivery_limit")
+#: Names whose strategy is remembered.
+_MOST = 4_096
 
 
 class Strategies(dict[str, Any]):
@@ -41,26 +43,38 @@ class Strategies(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         app = self._consumer.app
-        if not (app.on_rabbitmq or app.handlers_of(name)):
-            raise KeyError(name)
-        return lambda message, body, ack, reject, callbacks: self._hand_on(
-            name, message, body, ack, reject, callbacks
-        )
-
-    def _hand_on(self, name: str, message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-        app, headers = self._consumer.app, message.headers
         handlers = app.handlers_of(name)
-        headers.update(Envelope.read(headers).told())
-        if len(handlers) == 1:
-            headers["task"] = handlers[0]
-            self[handlers[0]](message, body, ack, reject, callbacks)
-            return
-        if not handlers:
-            failure = Failure(type="NoHandler", text=f"nothing in {app.service} handles {name}")
-            give_up(app, message, headers, failure)
-        else:
-            self._split(handlers, message)
-        ack(log, self._consumer.connection_errors)
+        if not (app.on_rabbitmq or handlers):
+            raise KeyError(name)
+        strategy = self._for_one(handlers[0]) if len(handlers) == 1 else self._for_all(name, handlers)
+        if handlers and len(self) < _MOST:
+            self[name] = strategy
+        return strategy
+
+    def _for_one(self, handler: str) -> Any:
+        run = self[handler]
+
+        def hand_on(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+            headers = message.headers
+            headers["event"] = headers.get("event") or headers["task"]
+            headers["task"] = handler
+            run(message, body, ack, reject, callbacks)
+
+        return hand_on
+
+    def _for_all(self, name: str, handlers: list[str]) -> Any:
+        app = self._consumer.app
+
+        def hand_on(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+            complete(message.headers)
+            if handlers:
+                self._split(handlers, message)
+            else:
+                failure = Failure(type="NoHandler", text=f"nothing in {app.service} handles {name}")
+                give_up(app, message, message.headers, failure)
+            ack(log, self._consumer.connection_errors)
+
+        return hand_on
 
     def _split(self, handlers: list[str], message: Any) -> None:
         app, headers = self._consumer.app, message.headers
@@ -79,7 +93,8 @@ def _nothing() -> None:
 class Intake(bootsteps.StartStopStep):
     """Have this worker know events. See "Extensions and Bootsteps" in Celery's documentation."""
 
-    requires = ("celery.worker.consumer.tasks:Tasks",)
+    requires: tuple[str, ...] = ("celery.worker.consumer.tasks:Tasks",)
+    _tick: Any = None
 
     def start(self, parent: Any) -> None:
         parent.strategies = Strategies(parent)
@@ -88,15 +103,17 @@ class Intake(bootsteps.StartStopStep):
         self._tick = parent.timer.call_repeatedly(_TICK, _nothing)
 
     def stop(self, parent: Any) -> None:
-        self._tick.cancel()
+        if self._tick is not None:  # a worker may have to begin anew before it came this far
+            self._tick.cancel()
 
 
 def receive(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Any:
     """The strategy of a handler: Celery's, for what is to run now."""
-    run = celerys.default(task, app, consumer, **kwargs)
+    run, on_rabbitmq = celerys.default(task, app, consumer, **kwargs), app.on_rabbitmq
 
     def received(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-        if app.on_rabbitmq and _is_elsewhere(task, app, message):
+        complete(message.headers)
+        if on_rabbitmq and _is_elsewhere(task, app, message):
             ack(log, consumer.connection_errors)
         else:
             run(message, body, ack, reject, callbacks)
@@ -107,9 +124,10 @@ def receive(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Any:
 def _is_elsewhere(task: Any, app: Any, message: Any) -> bool:
     """Whether the message was sent on: to the ladder, with what is left of its delay, or to the archive."""
     headers = message.headers
-    left = headers.get(LEFT) or 0
-    headers["retries"] = (headers.get("retries") or 0) + rejections(headers, app.queue_of(headers["event"]))
-    if left > 0:
+    headers["retries"] = headers.get("retries") or 0
+    if "x-death" in headers:
+        headers["retries"] += rejections(headers, app.queue_of(headers["event"]))
+    if (left := headers.get(LEFT) or 0) > 0:
         _climb(app, message, left)
         return True
     if task.max_retries is not None and headers["retries"] > task.max_retries:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from postroom.celery.events.standing import Count, Standing, look
+from postroom.celery.events.standing import look
 from postroom.errors import MissingExtra, PostroomError
+from postroom.services import Count, Standing
 from postroom.telemetry.exporter import counter, gauge
 
 try:
@@ -19,7 +20,7 @@ except ImportError as _error:
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _BY = ("service",)
 

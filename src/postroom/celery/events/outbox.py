@@ -16,12 +16,14 @@ there is a row. One between the confirm and the relay's own commit publishes som
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.resources
 import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,7 +44,7 @@ except ImportError as _error:
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The table; `event_outbox.to_metadata(Base.metadata)` makes it one of yours, for your migrations.
 event_outbox: Table = Table(
@@ -101,7 +103,11 @@ class Outbox:
 
 
 class Relay:
-    """Publishes what is in the outbox, in a thread of its own while its `with` lasts. Several may run."""
+    """Publishes what is in the outbox, in a thread of its own while its `with` lasts. Several may run.
+
+    SQLite cannot lock rows, and its one write lock is not held while a broker is waited for: two relays that
+    look at the same moment publish an event twice there, with the same `event_id`.
+    """
 
     def __init__(self, app: EventsApp, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -112,12 +118,17 @@ class Relay:
     def pass_on(self) -> int:
         """Publish all that waits, some at a time, and return how many. Raises what publishing raises.
 
-        An event that nobody is bound to stays, if the app takes that for an error, and is told of.
+        An event that nobody is bound to stays, if the app takes that for an error, and is told of. Those that
+        another relay has at present are left to it.
         """
+        with _turn(self._engine) as is_ours:
+            return self._pass_on() if is_ours else 0
+
+    def _pass_on(self) -> int:
         done, after = 0, ""
         while True:
             with self._engine.begin() as connection:
-                # Rows that another relay has are left to it, where the database knows how.
+                # Rows that another relay has are left to it, where the database knows how; see also `_turn`.
                 query = select(event_outbox).where(event_outbox.c.id > after)
                 query = query.order_by(event_outbox.c.id).limit(WINDOW).with_for_update(skip_locked=True)
                 rows = connection.execute(query).all()
@@ -185,6 +196,28 @@ class Relay:
         self.stop()
         if self._thread is not None:
             self._thread.join()
+
+
+@contextlib.contextmanager
+def _turn(engine: Engine) -> Iterator[bool]:
+    """Whether it is this relay's turn. SQLite cannot lock rows: there relays take turns, by a file beside it.
+
+    The database itself stays free for others while the broker is slow.
+    """
+    path = ""
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            path = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
+    if not path:  # rows are locked, or it is in the memory of this process
+        yield True
+        return
+    with open(f"{path}-relay", "ab") as file:  # noqa: PTH123  # a path of SQLite's own making
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _outgoing(row: Any) -> Outgoing:

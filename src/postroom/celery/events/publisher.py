@@ -24,7 +24,7 @@ from postroom.celery.events.envelope import CONTENT_TYPE, ENCODING, Headers
 from postroom.celery.events.topology import EXCHANGE
 from postroom.errors import Conflict, EngineUnavailable, NotFound, QueueFull
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Messages on their way at a time.
 WINDOW = 256
@@ -53,7 +53,9 @@ class ConfirmingPublisher:
         self._unrouted_is_error = unrouted_is_error
         self._lock = threading.RLock()
         #: Events that went nowhere, because no service is bound to them.
-        self.unrouted = 0
+        self.unrouted: int = 0
+        #: Messages that were sent again, because the connection was lost before their confirm.
+        self.resent: int = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -135,6 +137,7 @@ class ConfirmingPublisher:
             unconfirmed = list(self._open.values())
             log.warning("the connection to RabbitMQ was lost: %s", error, extra={"event": "events.reconnect"})
             self._drop_connection()
+            self.resent += len(unconfirmed)
             self._transmit(unconfirmed)
 
     def _report(self) -> None:
@@ -158,6 +161,7 @@ class ConfirmingPublisher:
                     self._send(message)
             except _LOST as error:
                 sent = list(self._open.values())
+                self.resent += len(sent)
                 messages = [*sent, *(message for message in messages if not _is_any_of(message, sent))]
                 self._drop_connection()
                 if attempt == _TRIES:
@@ -227,10 +231,13 @@ def _is_any_of(message: Outgoing, messages: list[Outgoing]) -> bool:
 class StorePublisher:
     """The same over a Postroom engine: a put is confirmed by its answer."""
 
+    #: What kombu sends again here it tells nobody.
+    resent = 0
+
     def __init__(self, app: Any, *, unrouted_is_error: bool) -> None:
         self._app = app
         self._unrouted_is_error = unrouted_is_error
-        self.unrouted = 0
+        self.unrouted: int = 0
 
     def publish(self, message: Outgoing) -> None:
         """Put the event into the queue of every service that is bound to it. Raises as the other one."""

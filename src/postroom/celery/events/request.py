@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Any
 
 from postroom.celery.events.handled import Attempt
 from postroom.celery.request import Request as OfTheMatrix
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Request(OfTheMatrix):
@@ -39,7 +40,7 @@ class Request(OfTheMatrix):
         # A worker that stops gives back what it did not finish, and that is no attempt.
         super().reject(requeue and (self._office is not None or self.task.app.stopping))
 
-    @property
+    @cached_property
     def _attempt(self) -> Attempt:
         told = self.request_dict
         event = told.get("event_id") or self.id

@@ -13,7 +13,7 @@ from postroom.celery.events.topology import Archive
 from postroom.duration import Duration, milliseconds
 from postroom.errors import ConfigError, InvalidInput
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 10
 _VARIABLE, _OLD_VARIABLE = "POSTROOM_EVENTS_MAX_RETRIES", "AMQP_EVENTS_MAX_RETRIES"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amqp.exceptions import NotFound as NoSuchQueue
@@ -13,31 +12,10 @@ from postroom.celery.events.holding import as_unavailable, connected
 from postroom.celery.events.letters import letter_of
 from postroom.celery.working import office_for
 from postroom.model import State
+from postroom.services import Count, Standing
 
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
-
-#: Events in a queue; None: it is not declared.
-Count = int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Events that wait.
-
-    ready     for handlers, by queue
-    delayed   for their time: on RabbitMQ by rung, on an engine by queue
-    archived  letters that are kept; None: there is no archive, or it is not declared
-    filled    how far the archive has come to the nearer of its bounds: at 1 the oldest letters are dropped
-    oldest    the age of its oldest letter (ms), 0 without any
-    """
-
-    service: str
-    ready: dict[str, Count]
-    delayed: dict[str, Count]
-    archived: Count = None
-    filled: float = 0.0
-    oldest: int = 0
 
 
 def look(app: EventsApp) -> Standing:

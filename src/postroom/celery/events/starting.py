@@ -16,7 +16,7 @@ from postroom.errors import InvalidInput, PostroomError
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _TRANSPORTS = {
     "amqp": "postroom.celery.events.amqp:Transport",
@@ -73,6 +73,19 @@ def _choose_transport(app: EventsApp) -> None:
         # Also what is sent as a plain task has arrived when its caller goes on.
         options = app.conf.broker_transport_options or {}
         app.conf.broker_transport_options = {"confirm_publish": True, **options}
+        _keep_celerys_queues(app)
+
+
+def _keep_celerys_queues(app: EventsApp) -> None:
+    """Have the queues of Celery's own messages outlive a connection, for the seconds until they expire.
+
+    RabbitMQ 4.3 takes them either so or as exclusive ones. An exclusive one belongs to its connection until
+    RabbitMQ has noticed that this is dead, which may take minutes: so long its worker could not begin anew.
+    """
+    for kind in ("control", "event"):
+        durable, exclusive = f"{kind}_queue_durable", f"{kind}_queue_exclusive"
+        if not {durable, exclusive} & set(app.conf.changes):
+            app.conf.update({durable: True, exclusive: False})
 
 
 def _warn_of_chatter() -> None:

@@ -203,10 +203,12 @@ def _archive(names: Names, archive: Archive, queue_type: str) -> Topology:
         "x-overflow": "drop-head",
         "x-dead-letter-exchange": names.lost,
     }
+    lost: dict[str, Any] = {
+        "x-queue-type": queue_type, "x-max-length": _MOST_LOST, "x-overflow": "drop-head",
+    }  # fmt: skip
     if queue_type == "quorum":
         # Every look at the archive is a delivery; from 4.0 on RabbitMQ would drop a letter after 20.
-        arguments["x-delivery-limit"] = _UNLIMITED
-    lost = {"x-queue-type": queue_type, "x-max-length": _MOST_LOST, "x-overflow": "drop-head"}
+        arguments["x-delivery-limit"] = lost["x-delivery-limit"] = _UNLIMITED
     return Topology(
         (Exchange(names.archive, "fanout"), Exchange(names.lost, "fanout")),
         (Queue(names.archive, arguments), Queue(names.lost, lost)),

@@ -1,9 +1,12 @@
-"""Watches the archive while a worker runs: warns before it is full, and tells of what it had to drop.
+"""Watches a service while its worker runs: warns before its archive is full, and tells of what that dropped.
 
 An engine tells of that in the history of its queues (`evict`), and counts it. RabbitMQ drops the oldest
 letters of an archive that is full, and those that are too old. They go to the queue `SERVICE.v1.lost`, out of
 which the workers count them: none goes unnoticed, as long as a worker of the service looks before there are
 more than 10,000.
+
+And a queue that somebody deleted is declared and consumed anew. RabbitMQ tells its consumers of that, but not
+one that is just about to be; and nobody else would tell that worker before its next connection.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from amqp.exceptions import NotFound
 from celery import bootsteps
 
+from postroom.celery.events.declaring import declare
 from postroom.celery.events.holding import as_unavailable, connected
 from postroom.celery.events.standing import look
 from postroom.errors import PostroomError
@@ -24,7 +28,7 @@ from postroom.errors import PostroomError
 if TYPE_CHECKING:
     from postroom.celery.events.app import EventsApp
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How full an archive is when it is worth a warning, and how empty before the next one.
 WARN, CALM = 0.8, 0.7
@@ -42,13 +46,26 @@ class Watch:
         #: Letters that the archive dropped, by the reason that RabbitMQ gives: `maxlen` or `expired`.
         self.lost: Counter[str] = Counter()
 
-    def look(self) -> None:
-        """Look once. Raises EngineUnavailable."""
-        self._warn(look(self._app))
+    def look(self) -> list[str]:
+        """Look once; return the queues that were gone and are declared again. Raises EngineUnavailable."""
+        standing = look(self._app)
+        self._warn(standing)
         if not self._app.on_rabbitmq:
-            return
-        with as_unavailable(), connected(self._app) as connection, contextlib.suppress(NotFound):
-            self._count_lost(connection, connection.channel())
+            return []
+        with as_unavailable(), connected(self._app) as connection:
+            with contextlib.suppress(NotFound):
+                self._count_lost(connection, connection.channel())
+            gone = [queue for queue, count in standing.ready.items() if count is None]
+            return self._replace(connection, gone)
+
+    def _replace(self, connection: Any, gone: list[str]) -> list[str]:
+        if gone:
+            log.error(
+                "%s had been deleted, with whatever came since; it is declared again", ", ".join(gone),
+                extra={"event": "events.queue_gone", "service": self._app.service, "queues": gone},
+            )  # fmt: skip
+            declare(connection, self._app.topology)
+        return gone
 
     def _warn(self, standing: Any) -> None:
         if standing.filled >= WARN and not self._warned:
@@ -94,26 +111,28 @@ class Watch:
 class Watching(bootsteps.StartStopStep):
     """A thread of the worker's main process, beside its event loop and never in its way."""
 
-    requires = ("celery.worker.components:Pool",)
-
-    def include_if(self, parent: Any) -> bool:
-        return parent.app.given.archive is not None
+    requires: tuple[str, ...] = ("celery.worker.components:Pool",)
 
     def start(self, parent: Any) -> None:
         self._ended = threading.Event()
-        threading.Thread(
-            target=self._run, args=(parent.app.watch,), name="events-archive", daemon=True
-        ).start()
+        threading.Thread(target=self._run, args=(parent,), name="events-watch", daemon=True).start()
 
-    def _run(self, watch: Watch) -> None:
+    def _run(self, parent: Any) -> None:
         while not self._ended.wait(_EVERY):
             try:
-                watch.look()
+                for queue in parent.app.watch.look():
+                    parent.consumer.call_soon(_consume_anew, parent.consumer, queue)
             except PostroomError as error:
                 log.warning(
-                    "the archive could not be looked at: %s", error, extra={"event": "events.unwatched"}
+                    "the service could not be looked at: %s", error, extra={"event": "events.unwatched"}
                 )
 
     def stop(self, parent: Any) -> None:
         """It is a daemon, and has nothing to finish: nobody waits for it."""
         self._ended.set()
+
+
+def _consume_anew(consumer: Any, queue: str) -> None:
+    """In the worker's own loop, as Celery's control command `add_consumer` does it."""
+    consumer.task_consumer.cancel_by_queue(queue)
+    consumer.add_task_queue(queue)
