@@ -32,14 +32,14 @@ class Served:
 
 
 @contextmanager
-def serving(url: str, folder: Path, *options: str) -> Iterator[Served]:
+def serving(url: str, folder: Path, *options: str, **variables: str) -> Iterator[Served]:
     """`postroom serve` on this store; killed at the end if it still runs."""
     command = [sys.executable, "-m", "postroom.cli", "serve", "--url", url, "--port", "0", *options]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("POSTROOM_")}
     with (folder / "serve.log").open("a") as log:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *command],
-            cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=log, text=True,
+            cwd=folder, env=environ | variables, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
     assert process.stdout
     with process.stdout:

@@ -158,7 +158,10 @@ def test_queues_are_declared_paused_purged_and_dropped(http: httpx.Client) -> No
         ('{"body": ', ""),
         ("[1]", ""),
         ("", ""),
+        ('{"body": ' + "[" * 100_000, "nested too deeply"),
+        ('{"body": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_bad_input_is_explained(http: httpx.Client, body: str, says: str) -> None:
     answer = http.post("/queues/emails/messages", content=body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 import postroom
+from postroom import staff
 from postroom.errors import ConfigError
 from postroom.http.server import listen
 from tests.http.servers import PATIENCE, Served, serving
@@ -26,6 +28,15 @@ def test_the_room_says_how_it_stands(http: httpx.Client) -> None:
     assert http.get("/config").json()["settings"]["lease"] == {"value": "30s", "origin": "default"}
     assert http.post("/keeper/sweep", json={"queues": ["emails"]}).json()["emails"]["reclaimed"] == 0
     assert http.post("/keeper/sweep", json={"queues": ["nobody"]}).status_code == 404
+
+
+def test_the_doctor_says_what_it_finds(http: httpx.Client) -> None:
+    http.post("/queues/emails/messages", json={"body": 1})
+    http.post("/queues/emails/pause", json={"reason": "repair, password=hunter2"})
+    found = {each["check"]: each for each in http.get("/doctor").json()}
+    assert found["release"]["level"] == "ok"
+    assert found["queue emails"]["level"] == "warn"
+    assert "hunter2" not in found["queue emails"]["text"]
 
 
 def test_a_keeper_leads_and_is_told(http: httpx.Client) -> None:
@@ -63,6 +74,11 @@ def test_breakers_are_opened_and_closed(http: httpx.Client) -> None:
     assert (opened["state"], opened["forced"], opened["reason"]) == ("open", True, "maintenance")
     assert http.get("/breakers").json()["psp"]["state"] == "open"
     assert http.post("/breakers/psp/close").json()["state"] == "closed"
+    told = http.get("/breakers/history", params={"name": "psp"}).json()
+    assert [(each["after"], each["reason"]) for each in told["changes"]] == [
+        ("open", "maintenance"),
+        ("closed", "closed by hand"),
+    ]
 
 
 def test_topics_are_listed_page_by_page(http: httpx.Client) -> None:
@@ -88,6 +104,13 @@ def test_a_topic_is_read_from_a_cursor(http: httpx.Client) -> None:
     assert http.post("/topics/audit", json={"entries": [1]}).status_code == 400
 
 
+def test_an_entry_of_a_topic_may_be_anything(own_server: Served, tmp_path: Path) -> None:
+    with postroom.open(f"sqlite:///{tmp_path}/jobs.db") as room:
+        room.engine.publish("news", [b"[" * 100_000, b"\xff"])
+    found = httpx.get(f"{own_server.api}/topics/news?after=", timeout=PATIENCE)
+    assert (found.status_code, len(found.json()["entries"])) == (200, 2)
+
+
 def test_schedules_are_paused_and_run_now(tmp_path: Path) -> None:
     text = '[schedule.nightly]\nqueue = "reports"\ncron = "0 3 * * *"\n'
     (tmp_path / "postroom.toml").write_text(text)
@@ -110,6 +133,11 @@ def test_machines_are_answered(server: Served, http: httpx.Client) -> None:
     http.post("/queues/emails/messages", json={"body": 1})
     text = httpx.get(f"{server.address}/metrics", timeout=PATIENCE).text
     assert 'postroom_messages{queue="emails",state="ready"} 1.0' in text
+    assert "postroom_sse_clients 0.0" in text
+    with http.stream("GET", "/events") as events:
+        lines = events.iter_lines()
+        next(lines)
+        assert "postroom_sse_clients 1.0" in httpx.get(f"{server.address}/metrics", timeout=PATIENCE).text
 
 
 def test_openapi_describes_every_route_without_another_host(http: httpx.Client) -> None:
@@ -138,6 +166,16 @@ def test_a_page_draws_the_document_without_another_host(http: httpx.Client) -> N
 def test_a_request_keeps_a_sane_id_and_gets_one_otherwise(http: httpx.Client) -> None:
     assert http.get("/queues", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert http.get("/queues", headers={"X-Request-Id": 'a"b'}).headers["x-request-id"] != 'a"b'
+
+
+def test_no_request_writes_lines_of_the_log_itself(own_server: Served, tmp_path: Path) -> None:
+    with httpx.Client(timeout=PATIENCE) as client:
+        client.get(f"{own_server.api}/queues/a%0A2026-01-01%20INFO%20forged%1B%5B2J%C2%85/stats")
+        client.get(f"{own_server.api}/queues")
+    own_server.terminate()
+    lines = (tmp_path / "serve.log").read_text().splitlines()
+    (told,) = [line for line in lines if "forged" in line]
+    assert "GET /api/v1/queues/a%0A2026-01-01 INFO forged%1B[2J%85/stats" in told
 
 
 def test_a_request_that_is_too_large_is_refused(http: httpx.Client) -> None:
@@ -197,3 +235,33 @@ def test_workers_are_told_wherever_they_run(tmp_path: Path) -> None:
         assert (shown["queues"], shown["concurrency"], shown["lost"]) == (["emails"], 3, False)
         assert told["now"] > 0
         until(lambda: httpx.get(f"{served.api}/workers", timeout=PATIENCE).json()["workers"] == [])
+
+
+def test_a_worker_is_told_to_be_quiet_to_resume_and_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 50)
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with (
+        serving(url, tmp_path) as served,
+        postroom.open(url) as room,
+        httpx.Client(base_url=served.api, timeout=PATIENCE) as http,
+    ):
+        worker = postroom.Worker(room, {"emails": print}, name="ada/the 1st")
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            (shown,) = until(lambda: http.get("/workers").json()["workers"])
+            told = http.post(f"/workers/{quote('ada/the 1st', safe='')}/quiet", json={"reason": "deploy"})
+            assert (told.status_code, told.json()["told"]) == (200, "quiet")
+            until(lambda: worker.state == "quiet")
+            until(lambda: http.get("/workers").json()["workers"][0]["state"] == "quiet")
+            http.post(f"/workers/{shown['id']}/resume").raise_for_status()
+            until(lambda: worker.state == "working")
+            http.post(f"/workers/{shown['id']}/stop").raise_for_status()
+            thread.join(PATIENCE)
+        finally:
+            worker.stop()
+        gone = http.post(f"/workers/{shown['id']}/stop")
+        assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+        assert "has stopped" in gone.json()["detail"]

@@ -99,7 +99,9 @@ def test_rules_of_ones_own_come_on_top() -> None:
         Redaction(patterns=["("])
 
 
-@pytest.mark.parametrize("text", ["eyJaaaaaaaa-", "a-", "ab=", "ab='x=\"", "1 ", '\\"a:', "://a:", "pwd= "])
+@pytest.mark.parametrize(
+    "text", ["eyJaaaaaaaa-", "a-", "ab=", "ab='x=\"", "1 ", '\\"a:', "://a:", "pwd= ", "\\"]
+)
 def test_no_text_takes_long(text: str) -> None:
     """Each is a step a character, or this would be minutes: the limit of every test."""
     assert plain.text(text * (1_000_000 // len(text)))

@@ -21,7 +21,7 @@ from postroom.http.auth import Access
 from postroom.http.redaction import HIDDEN
 from postroom.http.roles import ACTIONS, RIGHTS, Action, Role
 from postroom.http.security import secured
-from postroom.room import Room
+from postroom.room import Health, Room
 from tests.http.servers import PATIENCE, serving
 
 BASE = "http://testserver.local"
@@ -121,6 +121,28 @@ def test_every_right_by_itself_opens_its_routes_and_no_other(room: Room, right: 
     _check(statuses, ACTIONS[Role.VIEWER] | {right}, 403)
 
 
+def test_a_stranger_does_not_learn_where_the_store_is(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Room, "health", lambda _: Health(False, 1.0, "redis://10.0.0.5:6379/0: refused"))
+    bearer = {"authorization": f"Bearer {tokens.create(room.engine, 'ada', Role.VIEWER).text}"}
+    made = secured(room, Access(required=True), hosts=["testserver.local"], keeper=False)
+    with TestClient(made, base_url=BASE) as client:
+        stranger, viewer = client.get("/readyz"), client.get("/readyz", headers=bearer)
+    assert (stranger.status_code, stranger.json()["error"]) == (503, "the store does not answer")
+    assert (viewer.status_code, "10.0.0.5" in viewer.json()["error"]) == (503, True)
+
+
+def test_a_session_makes_no_session(room: Room) -> None:
+    """Twelve hours are twelve hours: a stolen cookie must not prolong itself."""
+    text = tokens.create(room.engine, "ada", Role.ADMIN).text
+    made = secured(room, Access(required=True), hosts=["testserver.local"], keeper=False)
+    with TestClient(made, base_url=BASE) as client:
+        where = "/api/v1/session"
+        assert client.post(where, headers={"authorization": f"Bearer {text}"}).status_code == 200
+        assert client.get("/api/v1/queues").status_code == 200, "the cookie is good"
+        refused = client.post(where)
+        assert (refused.status_code, "set-cookie" in refused.headers) == (401, False)
+
+
 def test_a_route_that_says_nothing_is_found_and_closed(room: Room) -> None:
     @get("/forgotten")
     async def forgotten() -> None:
@@ -131,6 +153,23 @@ def test_a_route_that_says_nothing_is_found_and_closed(room: Room) -> None:
     assert unknown == ["/api/v1/forgotten"]
     with TestClient(made, base_url=BASE) as client:
         assert client.get("/api/v1/forgotten").status_code == 403
+
+
+@pytest.mark.parametrize("by", ["token", "session"])
+def test_a_revoked_token_ends_what_listens_with_it(tmp_path: Path, by: str) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with postroom.open(url) as room:
+        text = tokens.create(room.engine, "ada", Role.VIEWER).text
+        with serving(url, tmp_path) as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as client:
+            bearer = {"authorization": f"Bearer {text}"}
+            if by == "session":
+                assert client.post("/session", headers=bearer).status_code == 200
+            with client.stream("GET", "/events", headers=bearer if by == "token" else {}) as response:
+                lines = response.iter_lines()
+                assert next(line for line in lines if line.startswith("event:")) == "event: hello"
+                tokens.revoke(room.engine, "ada")
+                said = [line for line in lines if line.startswith("event:")]  # until it ends
+            assert said[-1] == "event: bye"
 
 
 def test_a_process_asks_for_a_token_and_tells_events(tmp_path: Path) -> None:

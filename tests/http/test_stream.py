@@ -23,7 +23,7 @@ from postroom.engines.memory import MemoryEngine
 from postroom.errors import EngineUnavailable, InvalidInput
 from postroom.history import Lifecycle
 from postroom.http import stream
-from postroom.http.feeds import LIFECYCLE, OVERDUE, Told, read_feeds, told_of_log
+from postroom.http.feeds import LIFECYCLE, OVERDUE, Told, read_feeds, read_topic, told_of_log
 from postroom.http.redaction import HIDDEN, Redaction
 from postroom.http.stream import PART, Client, EventStream, Feed, Hub
 from postroom.logs import Log, LogEntry
@@ -323,6 +323,73 @@ def test_an_outage_of_one_queue_loses_nothing_of_the_others(monkeypatch: pytest.
     assert [entry.queue for entry in lifecycle.read()] == ["a", "b"]
 
 
+@pytest.mark.parametrize("entry", [b"[" * 60_000, b"\xff", b"{"], ids=["deep", "bytes", "half"])
+def test_an_entry_that_nobody_can_read_ends_nothing(entry: bytes) -> None:
+    """A topic takes whatever a program publishes; all who listen hang on one thread that reads it."""
+
+    async def story() -> None:
+        engine = MemoryEngine()
+        async with hub_of(engine) as hub:
+            listener = await listen(hub, frozenset({"topic:news", LIFECYCLE}))
+            engine.publish("news", [entry, b"1"])
+            told = await listener.until_named("topic", 2)
+            assert [each.data["data"] for each in told] == [HIDDEN, 1]
+            engine.pause("a")
+            await listener.until_named("lifecycle")
+
+    asyncio.run(story())
+
+
+def test_a_large_entry_is_told_by_its_size() -> None:
+    """5,000 of them are kept for who comes back: they must not be as large as a topic takes them."""
+
+    async def story() -> None:
+        engine = MemoryEngine()
+        async with hub_of(engine) as hub:
+            listener = await listen(hub, frozenset({"topic:news"}))
+            engine.publish("news", [b'"' + b"x" * 2**19 + b'"'])
+            (told,) = await listener.until_named("topic")
+            assert told.data["data"] == "[524,290 bytes: read the topic]"
+
+    asyncio.run(story())
+
+
+def test_a_topic_is_read_in_parts_that_fit() -> None:
+    engine = MemoryEngine()
+    sizes = [1, 2, *([2**20] * 20), *([10] * 900)]
+    for size in sizes:
+        engine.publish("news", [b"x" * size])
+    cursor, pages = "", list[list[int]]()
+    while not pages or pages[-1]:
+        page = read_topic(engine, "news", cursor, 1_000)
+        pages.append([len(entry.data) for entry in page.entries])
+        cursor = page.cursor
+    assert [size for page in pages for size in page] == sizes
+    assert all(sum(page) <= 16 * 2**20 for page in pages)
+    assert len(pages) < 8
+    assert len(read_topic(engine, "news", "", 5).entries) == 5
+    assert read_topic(engine, "news", None, 5).entries == []
+
+
+def test_a_fault_of_ours_is_no_end_of_all_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        engine = MemoryEngine()
+        async with hub_of(engine, heartbeat=0.01) as hub:
+            listener = await listen(hub)
+            whole = engine.log
+
+            def broken(queue: str, *, after: str | None = None, limit: int = 100) -> Log:
+                raise ZeroDivisionError
+
+            monkeypatch.setattr(engine, "log", broken)
+            engine.pause("a")
+            await listener.until_named("away")
+            monkeypatch.setattr(engine, "log", whole)
+            await listener.until_named("lifecycle")
+
+    asyncio.run(story())
+
+
 def test_a_store_that_was_away_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         engine = MemoryEngine()
@@ -382,6 +449,32 @@ def test_a_client_that_takes_nothing_is_left() -> None:
             assert len(hub) == 0
 
     asyncio.run(story())
+
+
+def test_who_may_no_longer_listen_hears_nothing_more() -> None:
+    async def story() -> list[Seen]:
+        engine, sent = MemoryEngine(), list[bytes]()
+        forever, rights = asyncio.Event(), [True]
+
+        async def receive() -> Any:
+            await forever.wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if b"hello" in sent[-1]:
+                rights[0] = False
+                engine.pause("secret")
+
+        async def may() -> bool:
+            return rights[0]
+
+        async with hub_of(engine) as hub:
+            response = EventStream(hub, await hub.join(BOTH), may, trusted=0.0)
+            await asyncio.wait_for(response({"type": "http"}, receive, send), PATIENCE)  # type: ignore[arg-type]
+            assert len(hub) == 0
+        return list(parse(b"".join(sent).decode()))
+
+    assert [each.name for each in asyncio.run(story())] == ["hello", "bye"]
 
 
 def test_closing_sends_everybody_away() -> None:

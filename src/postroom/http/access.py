@@ -12,13 +12,19 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from postroom.http.problems import HUNG_UP, REQUEST_ID
 from postroom.ids import new_token
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 HEADER = b"x-request-id"
 #: What a client or a proxy may call a request; anything else gets a name of ours.
 _SANE = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
 #: Asked every few seconds by machines: told at a lower level.
 _QUIET = {"/healthz", "/readyz", "/metrics"}
+#: What would end a line of the log, or draw on the terminal that shows it.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+#: uvloop's words for a connection that is gone. Of several requests that came together over one connection,
+#: uvicorn tells only the last that its client has hung up; what the others answer is refused with this.
+_CLOSED = "the handler is closed"
 
 
 class Access:
@@ -44,7 +50,12 @@ class Access:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (HEADER, request_id.encode())]
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:
+                if _CLOSED not in str(error):
+                    raise
+                told[HUNG_UP] = True
 
         async def received() -> Any:
             message = await receive()
@@ -65,10 +76,11 @@ def _given(scope: Scope) -> str:
 
 def _log(scope: Any, request_id: str, status: int, took: float) -> None:
     client = scope.get("client")
+    path = _CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", scope["path"])
     extra = {
         "event": "http.request",
         "method": scope["method"],
-        "path": scope["path"],
+        "path": path,
         "status": status,
         "ms": round(took, 1),
         "client": client[0] if client else "",
@@ -76,4 +88,4 @@ def _log(scope: Any, request_id: str, status: int, took: float) -> None:
         "request_id": request_id,
     }
     level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
-    log.log(level, "%s %s %s", scope["method"], scope["path"], status, extra=extra)
+    log.log(level, "%s %s %s", scope["method"], path, status, extra=extra)

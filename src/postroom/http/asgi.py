@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from litestar import Litestar, Request, Router
 from litestar.config.compression import CompressionConfig
+from litestar.connection import ASGIConnection
 from litestar.di import Provide
+from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, License, Reference, SecurityScheme
-from litestar.types import ASGIApp, Guard, Middleware
+from litestar.types import ASGIApp, Middleware
 
 from postroom.errors import NotFound
 from postroom.http import assets, probes, schema
@@ -29,11 +31,14 @@ from postroom.http.service import Service, provide_desk
 from postroom.keeper import Keeper
 from postroom.limits import MAX_PUT_BYTES
 from postroom.room import Room
+from postroom.services import EventService
 from postroom.version import __version__
 
 PREFIX = "/api/v1"
 #: A full call of bodies as base64, and what is said beside them.
 MAX_REQUEST = MAX_PUT_BYTES * 4 // 3 + 4 * 2**20
+#: What stands before a route; Litestar's own name for it leaves open what a connection carries.
+Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None] | None]
 #: Answers from this size on are compressed, for clients that say so.
 _WORTH_IT = 1_024
 
@@ -46,17 +51,19 @@ def app(
     middleware: Sequence[Middleware] = (),
     guards: Sequence[Guard] = (),
     redaction: Redaction | None = None,
+    services: Sequence[EventService] = (),
 ) -> ASGIApp:
     """Everything of a room over HTTP. Serve it, or mount it in another ASGI application.
 
     It runs a candidate for the room's keeper unless told otherwise, from its lifespan. `routes` come beside
     ours under /api/v1; `middleware` and `guards` stand before all of them, and find what a route does in its
     `opt["action"]`, such as "queue.purge". `redaction` says what is hidden from those who look; else the
-    configuration does. The room stays the caller's to close.
+    configuration does. `services` are those whose archives of events are served too, such as an app of
+    `postroom.celery.events`. The room stays the caller's to close.
     """
     ours = Router(PREFIX, route_handlers=[*ROUTES, *schema.ROUTES], before_request=check_query)
     theirs = Router(PREFIX, route_handlers=routes)
-    service = Service(room, redaction or _redaction(room))
+    service = Service(room, redaction or _redaction(room), services)
     made = Litestar(
         [ours, theirs, Router("/", route_handlers=[*probes.ROUTES, *assets.ROUTES], guards=guards)],
         dependencies={"desk": Provide(provide_desk), "sight": Provide(provide_sight)},
@@ -88,6 +95,7 @@ def _lifespan(service: Service, keeper: Keeper | None) -> Any:
     @contextlib.asynccontextmanager
     async def running(_: Litestar) -> AsyncIterator[None]:
         service.runner.start()
+        service.archives.start()
         if keeper:
             keeper.start()
         try:
@@ -95,6 +103,7 @@ def _lifespan(service: Service, keeper: Keeper | None) -> Any:
         finally:
             service.lines.close()
             await service.work(service.runner.stop)
+            await service.work(service.archives.stop)
             if keeper:
                 await service.work(keeper.stop)
             service.close()

@@ -31,6 +31,12 @@ TYPES = {
 INDEX = "index.html"
 #: In index.html: where its files are, and what the browser may fetch before it has read who imports it.
 _PLACE, _PRELOAD = b"{assets}", b"<!-- preload -->"
+#: The styles, in the order in which they count: one file where they are served, so that a browser asks once.
+_STYLES = "style/all.css"
+_STYLE_PARTS = (
+    "style/tokens.css", "style/base.css", "style/shell.css", "style/parts.css", "style/pages.css",
+    "vendor/uplot.css",
+)  # fmt: skip
 #: The first script, and how one says at its beginning what it needs; import(…) is for later.
 _FIRST = "app.js"
 _IMPORT = re.compile(rb"""^(?:import|export|\})[^;"'()]*["'](\.[^"']+)["'];""", re.MULTILINE)
@@ -52,7 +58,7 @@ class Assets:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder, self._seen = folder, ""
-        self.hash = ""
+        self.hash: str = ""
         self._files: dict[str, Asset] = {}
 
     def index(self) -> Asset:
@@ -80,13 +86,14 @@ class Assets:
 
     def _read(self, paths: dict[str, Path]) -> None:
         contents = {name: path.read_bytes() for name, path in paths.items()}
+        contents[_STYLES] = b"\n".join(contents.pop(name, b"") for name in _STYLE_PARTS)
         whole = hashlib.sha256()
         for name, content in contents.items():
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
         self.hash = whole.hexdigest()[:_HASH]
         if INDEX in contents:
             contents[INDEX] = _with_places(contents[INDEX], f"assets/{self.hash}", contents)
-        self._files = {name: _asset(content, paths[name].suffix) for name, content in contents.items()}
+        self._files = {name: _asset(content, Path(name).suffix) for name, content in contents.items()}
 
 
 def _with_places(index: bytes, place: str, contents: dict[str, bytes]) -> bytes:

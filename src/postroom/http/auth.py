@@ -98,7 +98,9 @@ class Authenticator:
     def __init__(
         self, engine: Engine, access: Access, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.engine, self.access, self._clock = engine, access, clock
+        self.engine: Engine = engine
+        self.access: Access = access
+        self._clock = clock
         self._anonymous = access.anonymous()
         self._known: OrderedDict[bytes, tuple[float, Token]] = OrderedDict()
 
@@ -146,7 +148,8 @@ class Authentication:
     """The middleware: `scope["user"]` is the principal, whose name stands in the audit."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
-        self.app, self._authenticator = app, authenticator
+        self.app: ASGIApp = app
+        self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:

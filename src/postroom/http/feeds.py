@@ -23,10 +23,10 @@ from postroom.history import Lifecycle
 from postroom.http import looking
 from postroom.http.redaction import HIDDEN, Redaction
 from postroom.limits import AUDIT, MAX_BATCH, check_name
-from postroom.logs import Event, LogEntry, TopicEntry
+from postroom.logs import Event, LogEntry, TopicEntry, TopicPage
 from postroom.waiter import Waiter
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 LIFECYCLE, OVERDUE, TOPIC = "lifecycle", "overdue", "topic:"
 #: Batches come this far apart at least (seconds).
@@ -37,6 +37,10 @@ KEPT = 5_000
 _CATCH_UP, _PATIENCE = 2.0, 30.0
 #: After an error of the store (seconds).
 _AGAIN = 1.0
+#: The largest entry of a topic that is told live; a client that wants it reads the topic.
+_LARGEST = 64 * 2**10
+#: What is read of a topic at a time (bytes), and how many entries before it is known how large they are.
+_MOST_BYTES, _SOME = 8 * 2**20, 8
 
 
 class Told(NamedTuple):
@@ -100,11 +104,31 @@ def told_of_topic(feed: str, entries: Iterable[TopicEntry], redaction: Redaction
 
 
 def _topic_document(feed: str, entry: TopicEntry, redaction: Redaction) -> bytes:
+    if len(entry.data) > _LARGEST:
+        return _topic_told(feed, entry, f"[{len(entry.data):,} bytes: read the topic]")
     try:
         data = redaction.value(msgspec.json.decode(entry.data))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         data = HIDDEN  # nobody can tell what it holds
+    return _topic_told(feed, entry, data)
+
+
+def _topic_told(feed: str, entry: TopicEntry, data: Any) -> bytes:
     return msgspec.json.encode({"topic": _topic_of(feed), "id": entry.id, "at": entry.at, "data": data})
+
+
+def read_topic(engine: Engine, topic: str, after: str | None, limit: int) -> TopicPage:
+    """As `Engine.read`, but it stops behind 8 MB: an entry may have one, and a page 1,000 of them."""
+    entries, size, missed = list[TopicEntry](), 0, 0
+    while True:
+        fitting = _SOME if not entries else (_MOST_BYTES - size) * len(entries) // max(1, size)
+        asked = max(1, min(limit - len(entries), fitting))
+        page = engine.read(topic, after=after, limit=asked)
+        entries += page.entries
+        after, missed = page.cursor, missed + page.missed
+        size += sum(len(entry.data) for entry in page.entries)
+        if len(page.entries) < asked or len(entries) >= limit or size >= _MOST_BYTES:
+            return TopicPage(entries, page.cursor, missed)
 
 
 def _topic_of(feed: str) -> str:
@@ -172,7 +196,9 @@ class Reader:
                 away = False
             except Closed:
                 return
-            except PostroomError as error:
+            except Exception as error:  # whatever it was: all who listen hang on this thread
+                if not isinstance(error, PostroomError):
+                    log.exception("events failed", extra={"event": "stream.failed"})
                 if not away:
                     log.warning("events stop: %s", error, extra={"event": "stream.away"})
                     self._tell(away=True)
@@ -223,7 +249,7 @@ class Reader:
 
         def read() -> list[Told]:
             nonlocal cursor
-            page = self._engine.read(_topic_of(feed), after=cursor, limit=MAX_BATCH)
+            page = read_topic(self._engine, _topic_of(feed), cursor, MAX_BATCH)
             cursor = page.cursor
             return told_of_topic(feed, page.entries, self._redaction)
 

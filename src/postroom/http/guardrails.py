@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar.enums import ScopeType
 
+from postroom.http.access import Access
+from postroom.http.problems import REQUEST_ID, document
 from postroom.policy import Rate
 from postroom.records import Bucket
 
@@ -142,7 +144,8 @@ class Guardrails:
     """The middleware. Refusals are problem details, like every error of this door."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, pace: Pace | None = None) -> None:
-        self.app, self._hosts, self._pace = app, hosts, pace
+        self.app: ASGIApp = app
+        self._hosts, self._pace = hosts, pace
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.app, name)
@@ -156,7 +159,7 @@ class Guardrails:
         if refusal is None:
             await self.app(scope, receive, send)
         else:
-            await refusal(send)
+            await Access(refusal)(scope, receive, send)  # it has an id and a line in the log as every other
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = dict(scope["headers"])
@@ -180,8 +183,9 @@ class Refusal(msgspec.Struct, frozen=True):
     detail: str
     retry_after: int = 0
 
-    async def __call__(self, send: Send) -> None:
-        body = msgspec.json.encode({"status": self.status, "code": self.code, "detail": self.detail})
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = str(dict(scope)[REQUEST_ID])
+        body = msgspec.json.encode(document(self.status, self.code, self.detail, request_id))
         headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
         if self.retry_after:
             headers.append((b"retry-after", b"%d" % math.ceil(self.retry_after / 1_000)))

@@ -2,7 +2,8 @@
 
 Most of it is noted by the domain, for every door. What the domain does not note is noted here, by what the
 route says it does: so a new route cannot be forgotten. Messages that come and go (put, publish, claim,
-settle) are the traffic itself and no acts: the access log has them, each with who it was.
+settle) are the traffic itself and no acts: the access log has them, each with who it was. What somebody puts
+or publishes by hand is one, and the desk notes it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from litestar.enums import ScopeType
 from postroom import audit
 from postroom.http.auth import principal_of
 from postroom.http.roles import RIGHTS, Action
-from postroom.http.service import Service, actor_of, named
+from postroom.http.service import REASON, Service, actor_of, named
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Why: a header, because it fits every request. What is not ASCII is sent as in a URL ("f%C3%BCr").
-REASON = b"x-postroom-reason"
 _LONGEST = 500
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRAFFIC = frozenset({Action.PUT, Action.WORK, Action.PUBLISH})
@@ -57,7 +56,7 @@ def _action(scope: Any) -> str:
 
 
 def _reason(scope: Scope) -> str:
-    value = dict(scope["headers"]).get(REASON, b"")
+    value = dict(scope["headers"]).get(REASON.encode(), b"")
     return unquote(value.decode("latin-1"))[:_LONGEST].strip()
 
 

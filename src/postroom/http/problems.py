@@ -20,7 +20,7 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from postroom.errors import LeaseLost, PartialPut, PostroomError, QueueFull, Uncertain
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Where a request carries its id; see `access`.
 REQUEST_ID = "postroom.request_id"
@@ -96,6 +96,18 @@ def status_of(error: PostroomError) -> int:
     return next(STATUSES[code] for code in codes if code in STATUSES)
 
 
+def document(status: int, code: str, detail: str, request_id: str) -> dict[str, Any]:
+    """What every problem says."""
+    return {
+        "type": f"urn:postroom:error:{code}",
+        "title": code.replace("_", " "),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "request_id": request_id,
+    }
+
+
 def problem(
     request: AnyRequest,
     status: int,
@@ -105,15 +117,7 @@ def problem(
     **more: Any,
 ) -> Response[bytes]:
     """The answer itself; `more` are fields beside the usual ones."""
-    document = {
-        "type": f"urn:postroom:error:{code}",
-        "title": code.replace("_", " "),
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "request_id": request_id_of(request),
-    }
-    content = msgspec.json.encode({**document, **more})
+    content = msgspec.json.encode({**document(status, code, detail, request_id_of(request)), **more})
     return Response(content, status_code=status, media_type=MEDIA, headers=headers or {})
 
 
@@ -159,6 +163,11 @@ def of_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     )
 
 
+def of_depth(request: AnyRequest, error: RecursionError) -> Response[bytes]:
+    """JSON inside JSON, thousands of times: no decoder goes that far."""
+    return problem(request, 400, "invalid_input", "the body is nested too deeply")
+
+
 def _fault(request: AnyRequest, fault: dict[str, Any]) -> str:
     """One thing that is wrong with the input, in words, and which name of ours was meant."""
     text, key = str(fault.get("message", "")), fault.get("key")
@@ -198,4 +207,9 @@ def _where(request: AnyRequest) -> dict[str, Any]:
     return {"method": request.method, "path": request.scope["path"], "request_id": request_id_of(request)}
 
 
-HANDLERS: dict[Any, Any] = {PostroomError: of_ours, HTTPException: of_http, Exception: of_anything}
+HANDLERS: dict[Any, Any] = {
+    PostroomError: of_ours,
+    HTTPException: of_http,
+    RecursionError: of_depth,
+    Exception: of_anything,
+}

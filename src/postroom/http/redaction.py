@@ -39,8 +39,9 @@ _LOOKS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), HIDDEN),
 )
 #: `password=…` and `"token": "…"` inside text, such as a traceback, where quotes may be escaped: the name,
-#: and the value behind it.
-_NAME = re.compile(r"""((?:\\*['"])?)(?<![\w-])([\w-]{2,64})\1\s{0,9}[=:]\s{0,9}""")
+#: and the value behind it. Of escapes as many as four levels of quoting have: without a bound, text that
+#: is nothing but backslashes would be looked through from each of them to its end.
+_NAME = re.compile(r"""((?:\\{0,15}['"])?)(?<![\w-])([\w-]{2,64})\1\s{0,9}[=:]\s{0,9}""")
 _VALUE = re.compile(
     r"""\\+"[^"\n]*"|\\+'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
     r"""|(?:(?:digest|token|apikey|negotiate)\s+)?[^\s,;&)}\]]+""",

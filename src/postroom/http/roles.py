@@ -71,25 +71,27 @@ RIGHTS: dict[str, Action] = {
         Action.PUBLIC: "health dashboard.show session.create session.delete session.show",
         Action.READ: "metrics queue.list queue.show queue.stats queue.history message.find message.show "
         "dead.list dead.show dead.groups breaker.list schedule.list worker.list topic.list "
-        "topic.read event.stream counters.show samples.show sla.show job.list job.show schema.show",
+        "topic.read event.stream counters.show samples.show sla.show job.list job.show schema.show "
+        "service.list service.stats archive.list archive.show archive.groups",
         Action.AUDIT: "audit.list",
-        Action.RAW: "message.raw dead.export",
+        Action.RAW: "message.raw dead.export archive.export",
         Action.PUT: "message.put",
         Action.WORK: "delivery.claim delivery.settle",
         Action.PUBLISH: "topic.publish",
-        Action.MOVE: "message.cancel message.reschedule message.run_now message.release message.extend",
+        Action.MOVE: "message.cancel message.reschedule message.run_now message.release message.bury "
+        "message.extend",
         Action.PAUSE: "queue.pause queue.resume",
-        Action.REPLAY: "dead.replay job.cancel",
-        Action.DISCARD: "dead.discard dead.import",
-        Action.NOTE: "dead.note",
+        Action.REPLAY: "dead.replay archive.replay job.cancel",
+        Action.DISCARD: "dead.discard dead.import archive.discard",
+        Action.NOTE: "dead.note archive.note",
         Action.BREAKER: "breaker.open breaker.close",
         Action.SCHEDULE: "schedule.run_now schedule.pause schedule.resume",
-        Action.WORKER: "worker.quiet worker.stop",
+        Action.WORKER: "worker.quiet worker.resume worker.stop",
         Action.SWEEP: "keeper.sweep",
         Action.DECLARE: "queue.declare",
         Action.PURGE: "queue.purge",
         Action.DROP: "queue.drop",
-        Action.CONFIG: "config.show",
+        Action.CONFIG: "config.show doctor.show",
         Action.TOKEN: "token.create token.list token.revoke",
     }.items()
     for name in names.split()

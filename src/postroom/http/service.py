@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote
@@ -15,15 +15,25 @@ from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 
 from postroom import audit
+from postroom.http.archives import Archives
+from postroom.http.auth import COOKIE
+from postroom.http.guardrails import Pace
 from postroom.http.redaction import Redaction
 from postroom.http.waiting import Lines
 from postroom.jobs import Runner
+from postroom.policy import Rate
 from postroom.queue import Queue
 from postroom.room import Room
+from postroom.services import EventService
+
+#: Why: a header, because it fits every request. What is not ASCII is sent as in a URL ("f%C3%BCr").
+REASON = "x-postroom-reason"
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: What of the traffic is noted of one who makes it by hand: beyond that it is a program.
+_BY_HAND = Rate.parse("60/h"), 60
 #: Calls of the store at once. More would not be faster; those beyond wait for their turn.
 _THREADS = 32
 
@@ -31,11 +41,13 @@ _THREADS = 32
 class Service:
     """A room as it is served over HTTP."""
 
-    def __init__(self, room: Room, redaction: Redaction) -> None:
+    def __init__(self, room: Room, redaction: Redaction, services: Iterable[EventService] = ()) -> None:
         self.room = room
         self.redaction = redaction
-        self.lines = Lines(room, self.call)
-        self.runner = Runner(room)
+        self.lines: Lines = Lines(room, self.call)
+        self.runner: Runner = Runner(room)
+        self.archives: Archives = Archives(room, services)
+        self.by_hand: Pace = Pace(*_BY_HAND)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="postroom-http")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,12 +67,16 @@ class Service:
 
 
 class Desk:
-    """Where one request is served: the room, and in whose name things are done."""
+    """Where one request is served: the room, and in whose name things are done.
 
-    def __init__(self, service: Service, actor: str) -> None:
+    `by_hand`: it comes from a browser, or says why; what is put or published so is an act, and noted.
+    """
+
+    def __init__(self, service: Service, actor: str, by_hand: bool = False) -> None:
+        self._by_hand = by_hand
         self.service = service
-        self.room = service.room
-        self.redaction = service.redaction
+        self.room: Room = service.room
+        self.redaction: Redaction = service.redaction
         self.actor = actor
 
     def queue(self, raw: str) -> Queue:
@@ -74,6 +90,12 @@ class Desk:
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with audit.acting(self.actor):
             return await self.service.work(function, *args, **kwargs)
+
+    async def traffic(self, event: str, queue: str, count: int, **info: Any) -> None:
+        """Messages came in: noted if somebody did it by hand, and bounded, so that it hides no other act."""
+        if self._by_hand and not self.service.by_hand.take(self.actor):
+            note = functools.partial(audit.note, self.room.engine, event, queue, count, **info)
+            await self.call(note)
 
 
 #: How a route asks for its desk.
@@ -95,4 +117,9 @@ def actor_of(request: ASGIConnection[Any, Any, Any, Any]) -> str:
 
 
 async def provide_desk(request: Request[Any, Any, Any]) -> Desk:
-    return Desk(request.app.state.service, actor_of(request))
+    return Desk(request.app.state.service, actor_of(request), _is_by_hand(request))
+
+
+def _is_by_hand(request: Request[Any, Any, Any]) -> bool:
+    headers = request.headers
+    return "sec-fetch-site" in headers or REASON in headers or COOKIE in headers.get("cookie", "")

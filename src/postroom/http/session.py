@@ -35,6 +35,8 @@ async def create(request: AnyRequest) -> Response[Who]:
     principal = principal_of(request)
     if principal.problem:
         raise Unauthorized(principal.problem)
+    if not request.headers.get("authorization"):  # a session that makes sessions would never end
+        raise Unauthorized("a session is made from a token: send it as a bearer token")
     secret = await asyncio.to_thread(auth.begin_session, _engine(request), principal.token)
     return _answer(request, Who(principal.name, sorted(principal.actions)), secret)
 

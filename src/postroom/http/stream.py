@@ -12,11 +12,12 @@ its queue and id). Who comes too late for what is kept is told by `reset` to loa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,14 +26,14 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, Receive, Scope, Send
 
 from postroom.engine import Engine
 from postroom.errors import EngineUnavailable, InvalidInput
-from postroom.http.auth import principal_of
+from postroom.http.auth import Authenticator, principal_of
 from postroom.http.feeds import KEPT, LIFECYCLE, OVERDUE, WINDOW, Reader, Told, frame, read_feeds
 from postroom.http.redaction import Redaction
 from postroom.http.roles import Action
 from postroom.ids import new_token
 from postroom.limits import AUDIT
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 HEARTBEAT = 15.0
 #: Events that wait for one client.
@@ -46,6 +47,8 @@ SEND_PATIENCE = 30.0
 _OVERLAP = 2_000
 #: How long a client waits for its feeds to begin (seconds).
 _PATIENCE = 30.0
+#: How long who listens may do so without being asked for their right again (seconds).
+_TRUSTED = HEARTBEAT
 _ID = re.compile(r"([0-9a-f]{16})\.(\d{1,15})\.(\d{1,15})", re.ASCII)
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -62,10 +65,12 @@ class Client:
     """One who listens. What waits for it is bounded: one that does not keep up is told so, and that is it."""
 
     def __init__(self, feeds: frozenset[str], queues: frozenset[str], limit: int) -> None:
-        self.feeds, self.queues, self._limit = feeds, queues, limit
+        self.feeds: frozenset[str] = feeds
+        self.queues: frozenset[str] = queues
+        self._limit = limit
         self._frames: deque[bytes] = deque()
         self._some = asyncio.Event()
-        self.ended = False
+        self.ended: bool = False
 
     def wants(self, told: Told) -> bool:
         if told is _FOR_ALL:
@@ -108,7 +113,8 @@ class Feed:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.kept: deque[Told] = deque()
         #: Complete since this moment, and behind this number.
-        self.since, self.behind = 0, 0
+        self.since: int = 0
+        self.behind: int = 0
 
     def keep(self, told: Told) -> None:
         self.kept.append(told)
@@ -131,7 +137,7 @@ class Hub:
     ) -> None:
         self._redaction = redaction or Redaction()
         self._engine, self._heartbeat, self._window, self._waiting = engine, heartbeat, window, waiting
-        self.id = new_token()
+        self.id: str = new_token()
         self._number = 0
         #: The engine's clock, seen from ours (ms).
         self._ahead = 0
@@ -295,14 +301,26 @@ def _reset() -> bytes:
 class EventStream:
     """The response to one client (ASGI): ends when the client goes, is too slow, or the hub closes."""
 
-    def __init__(self, hub: Hub, client: Client, *, patience: float = SEND_PATIENCE) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        client: Client,
+        may: Callable[[], Awaitable[bool]] | None = None,
+        *,
+        patience: float = SEND_PATIENCE,
+        trusted: float = _TRUSTED,
+    ) -> None:
         self._hub, self._client, self._patience = hub, client, patience
+        self._may, self._trusted, self._asked = may, trusted, time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(self._until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             while frames := await self._client.next():
+                if not await self._still():
+                    frames = frame("bye", b'{"reason":"the token was revoked, or the session has ended"}')
+                    self._client.end()
                 body: HTTPResponseBodyEvent = {
                     "type": "http.response.body",
                     "body": frames,
@@ -317,6 +335,13 @@ class EventStream:
         finally:
             gone.cancel()
             self._hub.leave(self._client)
+
+    async def _still(self) -> bool:
+        """Whether the client may listen, asked before something is sent; a heartbeat always comes."""
+        if self._may is None or time.monotonic() - self._asked < self._trusted:
+            return True
+        self._asked = time.monotonic()
+        return await self._may()
 
     async def _until_gone(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -337,8 +362,19 @@ async def events(request: Request[Any, Any, Any]) -> ASGIApp:
     server's time, `reset` says that not everything could be made up for, `dropped` that you read too slowly.
     """
     feeds = read_feeds(request.query_params.get("topics", ""))
-    if AUDIT in feeds:
-        principal_of(request).check(Action.AUDIT)
+    rights = {Action.READ, Action.AUDIT} if AUDIT in feeds else {Action.READ}
+    for right in rights:
+        principal_of(request).check(right)
+    given = [request.headers.get(name, "") for name in ("authorization", "cookie")]
+    authenticator: Authenticator = request.app.state.authenticator
+
+    async def may() -> bool:
+        """A store that is away tells of nobody that they may not."""
+        with contextlib.suppress(EngineUnavailable):
+            return rights <= (await authenticator.principal(*given)).actions
+        return True
+
     queues = frozenset(request.query_params.getall("queue", []))
     hub: Hub = request.app.state.hub
-    return EventStream(hub, await hub.join(feeds, queues, request.headers.get("last-event-id", "")))
+    client = await hub.join(feeds, queues, request.headers.get("last-event-id", ""))
+    return EventStream(hub, client, may)

@@ -21,7 +21,7 @@ from postroom.model import Leased, Settlement, Verb
 from postroom.room import Room
 from postroom.waiter import Waiter
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Clients that may wait at once, in all: each holds a connection.
 MOST = 10_000
@@ -49,7 +49,7 @@ class Lines:
         self._room = room
         self._call = call
         self._lines: dict[str, _Line] = {}
-        self.closed = False
+        self.closed: bool = False
 
     @property
     def waiting(self) -> int:

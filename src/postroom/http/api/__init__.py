@@ -14,9 +14,13 @@ from postroom.http.api import (
     queues,
     room,
     schedules,
+    services,
     topics,
     transfer,
+    workers,
 )
 
-NOUNS = (queues, messages, deliveries, dead, transfer, jobs, breakers, schedules, topics, room)
+NOUNS = (
+    queues, messages, deliveries, dead, transfer, jobs, breakers, schedules, topics, services, workers, room,
+)  # fmt: skip
 ROUTES = [route for noun in NOUNS for route in noun.ROUTES]

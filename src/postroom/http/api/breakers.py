@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import msgspec
 from litestar import get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 
-from postroom.breaker import Breaker
+from postroom.breaker import Breaker, changes
 from postroom.errors import NotFound
 from postroom.http.looking import texts
 from postroom.http.service import AtDesk, named
 from postroom.http.views import Request
 from postroom.room import Room
-from postroom.standing import Standing, standings
+from postroom.standing import Standing, State, standings
 
 
 class Reason(Request):
     reason: str = ""
+
+
+class Changed(msgspec.Struct):
+    """A breaker came from one state into another."""
+
+    name: str
+    before: State
+    after: State
+    at: int
+    reason: str
+
+
+class History(msgspec.Struct):
+    now: int
+    changes: list[Changed]
 
 
 @get("/breakers", opt={"action": "breaker.list"})
@@ -23,6 +39,15 @@ async def list_breakers(desk: AtDesk) -> dict[str, Standing]:
     """How the shared breakers stand, by name."""
     found = await desk.call(standings, desk.room)
     return {name: texts(desk.redaction, standing) for name, standing in found.items()}
+
+
+@get("/breakers/history", opt={"action": "breaker.list"})
+async def breaker_history(desk: AtDesk, name: FromQuery[str | None] = None) -> History:
+    """What the shared breakers, or one of them, went through within a day: the newest 1,000, oldest first."""
+    engine = desk.room.engine
+    found = await desk.work(changes, engine, name)
+    told = [Changed(**change._asdict()) for change in found]
+    return History(await desk.call(engine.now), [texts(desk.redaction, each) for each in told])
 
 
 @post("/breakers/{name:str}/open", opt={"action": "breaker.open"}, status_code=200)
@@ -51,4 +76,4 @@ def _closed(room: Room, name: str, reason: str) -> Standing:
     return breaker.standing
 
 
-ROUTES = [list_breakers, open_breaker, close_breaker]
+ROUTES = [list_breakers, breaker_history, open_breaker, close_breaker]

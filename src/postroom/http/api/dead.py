@@ -93,6 +93,17 @@ def letters_of(desk: Desk, raw: str) -> DeadLetters:
     return DeadLetters(desk.room, None if name == EVERYWHERE else name)
 
 
+def checked(limit: int) -> dict[str, float]:
+    """How long one request may look, if it does not ask for too much. Raises InvalidInput."""
+    if limit > _MOST:
+        raise InvalidInput(f"limit: at most {_MOST:,}")
+    return {"max_seconds": _SECONDS}
+
+
+def changes_of(data: Note) -> dict[str, str | None]:
+    return {key: getattr(data, key) for key in ("status", "bucket", "cause", "fix", "link")}
+
+
 def shown(letter: DeadLetter) -> dict[str, Any]:
     return {**letter.as_dict(), "failed_at": letter.died_at, "last_error": letter.failure.summary}
 
@@ -107,12 +118,9 @@ async def list_letters(
     limit: FromQuery[int] = 100,
 ) -> Letters:
     """Letters that match, oldest first within each queue; `where=class=timeout` may be repeated."""
-    if limit > _MOST:
-        raise InvalidInput(f"limit: at most {_MOST:,}")
+    bounds = checked(limit)
     filter = Filter.parse(where or [])
-    found = await desk.work(
-        letters_of(desk, name).find, filter, limit=limit, cursor=cursor, max_seconds=_SECONDS
-    )
+    found = await desk.work(letters_of(desk, name).find, filter, limit=limit, cursor=cursor, **bounds)
     letters = await sight.letters([shown(each) for each in found.letters])
     return Letters(letters, found.scanned, found.complete, found.cursor)
 
@@ -145,8 +153,7 @@ async def note_group(
     desk: AtDesk, name: FromPath[str], group: FromPath[str], data: JSONBody[Note]
 ) -> Incident:
     """Note what is known about a group: a text, a status, a bucket, the cause, the fix, a link."""
-    changes = {key: getattr(data, key) for key in ("status", "bucket", "cause", "fix", "link")}
-    noted = await desk.work(letters_of(desk, name).note, named(group), data.text, **changes)
+    noted = await desk.work(letters_of(desk, name).note, named(group), data.text, **changes_of(data))
     return texts(desk.redaction, noted)
 
 
@@ -161,7 +168,7 @@ async def replay_letters(
     letters, choice = letters_of(desk, name), data.choice()
     if data.dry_run:
         plan = await desk.work(letters.replay, choice, dry_run=True, **options)
-        return _plain(desk, plan)
+        return plain(desk, plan)
     return await _job(desk, "replay", letters.name, choice, options)
 
 
@@ -170,11 +177,11 @@ async def discard_letters(desk: AtDesk, name: FromPath[str], data: JSONBody[Chos
     """Let go of letters, as a job; a dry run is answered at once with what it would do."""
     letters, choice = letters_of(desk, name), data.choice()
     if data.dry_run:
-        return _plain(desk, await desk.work(letters.discard, choice, dry_run=True))
+        return plain(desk, await desk.work(letters.discard, choice, dry_run=True))
     return await _job(desk, "discard", letters.name, choice, {})
 
 
-def _plain(desk: Desk, plan: Result) -> dict[str, Any]:
+def plain(desk: Desk, plan: Result) -> dict[str, Any]:
     audit.nothing_to_note()
     told: dict[str, Any] = desk.redaction.texts(plan.as_dict())
     return told

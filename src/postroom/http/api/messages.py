@@ -6,10 +6,13 @@ import hashlib
 from typing import Annotated, Any
 
 import msgspec
+from litestar import Request as HTTPRequest
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
 
 from postroom.errors import InvalidInput
+from postroom.http.api.breakers import Reason
+from postroom.http.auth import check_raw, principal_of
 from postroom.http.looking import Sight, WithSight, lines
 from postroom.http.service import AtDesk
 from postroom.http.views import (
@@ -23,8 +26,9 @@ from postroom.http.views import (
     Request,
     Span,
 )
+from postroom.limits import KEPT_IDS
 from postroom.logs import LogEntry
-from postroom.model import Entry
+from postroom.model import Entry, Stored
 from postroom.model import NewMessage as Drafted
 from postroom.queue import Queue
 from postroom.room import Room
@@ -34,6 +38,10 @@ _REMEMBER = "24h"
 _LONGEST_KEY = 200
 #: How many entries of a queue's history are looked through for one message.
 _HISTORY = 10_000
+#: How much of one stored value is shown (bytes).
+_SHOWN = 65_536
+
+AnyRequest = HTTPRequest[Any, Any, Any]
 
 Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key", required=False)]
 
@@ -57,6 +65,20 @@ class MessageHistory(msgspec.Struct):
     complete: bool
 
 
+class StoredPart(msgspec.Struct, kw_only=False):
+    """One value and where it lies; `size` in bytes, of which the first 64 KB are shown, as text or hex."""
+
+    place: str
+    size: int
+    text: str | None = None
+    hex: str | None = None
+
+
+class StoredView(msgspec.Struct):
+    engine: str
+    parts: list[StoredPart]
+
+
 @post("/queues/{queue:str}/messages", opt={"action": "message.put"})
 async def put_message(
     desk: AtDesk,
@@ -71,6 +93,7 @@ async def put_message(
     """
     where = desk.queue(queue)
     put = await desk.call(where.put, data.content(), rate_key=rate_key, **_options(data, where, key, 0))
+    await desk.traffic("put", where.name, 1, ids=[put.id])
     return Put(put.id, put.created)
 
 
@@ -85,6 +108,7 @@ async def put_messages(
     """Put up to 1,000 messages, all or none."""
     where = desk.queue(queue)
     puts = await desk.call(_put_many, where, data.messages, key, rate_key)
+    await desk.traffic("put", where.name, len(puts), ids=[put.id for put in puts[:KEPT_IDS]])
     return Puts([Put(put.id, put.created) for put in puts])
 
 
@@ -131,6 +155,28 @@ async def show_message(
     """One message, and where it stands. Secrets are hidden, unless it is asked for `raw`."""
     (shown,) = await sight.messages([await desk.call(desk.queue(queue).get, id)])
     return shown
+
+
+@get("/queues/{queue:str}/messages/{id:str}/stored", opt={"action": "message.raw"})
+async def stored_message(
+    desk: AtDesk, request: AnyRequest, queue: FromPath[str], id: FromPath[str]
+) -> StoredView:
+    """What the store itself keeps of a message, and where. Nothing is hidden; the audit says who saw it."""
+    where = desk.queue(queue)
+    await desk.call(where.get, id)
+    await desk.call(check_raw, principal_of(request), desk.room.engine, where.name, [id])
+    kept = await desk.call(desk.room.engine.stored, where.name, id)
+    return StoredView(desk.room.config.url.partition(":")[0], [_part(each) for each in kept])
+
+
+def _part(stored: Stored) -> StoredPart:
+    value = stored.value
+    if not isinstance(value, bytes):
+        return StoredPart(stored.place, len(str(value)), text=str(value)[:_SHOWN])
+    try:
+        return StoredPart(stored.place, len(value), text=value[:_SHOWN].decode())
+    except UnicodeDecodeError:
+        return StoredPart(stored.place, len(value), hex=value[:_SHOWN].hex())
 
 
 @get("/messages/{id:str}", opt={"action": "message.show"})
@@ -194,6 +240,14 @@ async def release_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str])
     await desk.call(desk.queue(queue).release, id)
 
 
+@post("/queues/{queue:str}/messages/{id:str}/bury", opt={"action": "message.bury"}, status_code=204)
+async def bury_message(
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Reason | None] = None
+) -> None:
+    """Take a message from whoever works on it, and make it a dead letter."""
+    await desk.call(desk.queue(queue).bury, id, data.reason if data else "")
+
+
 @post("/queues/{queue:str}/messages/{id:str}/extend", opt={"action": "message.extend"}, status_code=204)
 async def extend_message(
     desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Extend | None] = None
@@ -203,6 +257,6 @@ async def extend_message(
 
 
 ROUTES = [
-    put_message, put_messages, find_messages, show_message, where_message, message_history, cancel_message,
-    reschedule_message, run_message_now, release_message, extend_message,
+    put_message, put_messages, find_messages, show_message, stored_message, where_message, message_history,
+    cancel_message, reschedule_message, run_message_now, release_message, bury_message, extend_message,
 ]  # fmt: skip

@@ -12,14 +12,15 @@ from msgspec import Meta
 from postroom import audit, charts
 from postroom.audit import Act
 from postroom.config import Config, Layer
+from postroom.doctor import examine
 from postroom.duration import milliseconds
-from postroom.http.looking import acts
+from postroom.findings import Level
+from postroom.http.looking import acts, texts
 from postroom.http.service import AtDesk
 from postroom.http.views import Request
 from postroom.keeper import LOCK_KEY, LOCK_KIND, Keeper
 from postroom.room import Room
 from postroom.settings import without_secrets
-from postroom.staff import WorkerInfo
 from postroom.stats import QueueStats
 from postroom.telemetry import Wait, read_waits
 
@@ -37,6 +38,9 @@ class Standing(msgspec.Struct, kw_only=True):
     engine: str
     keeper: bool
     sweep_interval: int
+    #: Which room this is to its people, such as "production", and the colour of that.
+    environment: str = ""
+    environment_colour: str = "grey"
     redis_active: bool | None = None
     spooled: int = 0
     memory_used: int | None = None
@@ -56,9 +60,13 @@ class Samples(msgspec.Struct, kw_only=True):
     waits: list[Wait]
 
 
-class Workers(msgspec.Struct):
-    now: int
-    workers: list[WorkerInfo]
+class Checked(msgspec.Struct):
+    """One thing that was looked at: how it is, and what to do unless it is fine."""
+
+    check: str
+    level: Level
+    text: str
+    advice: str = ""
 
 
 class Acts(msgspec.Struct):
@@ -92,6 +100,8 @@ def _standing(room: Room) -> Standing:
         engine=room.config.url.partition(":")[0],
         keeper=stats.health.ok and room.engine.records.get(LOCK_KIND, LOCK_KEY) is not None,
         sweep_interval=room.config.sweep_interval,
+        environment=room.config.http.environment or "",
+        environment_colour=room.config.http.environment_colour,
         redis_active=stats.redis_active,
         spooled=stats.spooled,
         memory_used=memory.used if memory else None,
@@ -129,13 +139,6 @@ def _samples(room: Room, queue: str, span: int) -> Samples:
     )
 
 
-@get("/workers", opt={"action": "worker.list"})
-async def room_workers(desk: AtDesk) -> Workers:
-    """Who works here, in whatever process, and who was lost within the last minutes."""
-    room = desk.room
-    return await desk.call(lambda: Workers(room.engine.now(), room.workers()))
-
-
 @get("/config", opt={"action": "config.show"})
 async def room_config(desk: AtDesk) -> dict[str, Any]:
     """The effective configuration, each value with its origin; passwords left out."""
@@ -156,6 +159,13 @@ def _layer(layer: Layer) -> dict[str, Any]:
         name: {"value": without_secrets(setting.value), "origin": setting.origin}
         for name, setting in layer.items()
     }
+
+
+@get("/doctor", opt={"action": "doctor.show"})
+async def room_doctor(desk: AtDesk) -> list[Checked]:
+    """What an operator should know of this room, and what to do about it: what `postroom doctor` says."""
+    found = await desk.work(examine, desk.room)
+    return [texts(desk.redaction, Checked(*each)) for each in found]
 
 
 @get("/audit", opt={"action": "audit.list"})
@@ -181,4 +191,4 @@ def _swept(room: Room, names: list[str]) -> dict[str, dict[str, int]]:
     }
 
 
-ROUTES = [room_stats, room_sla, samples, room_workers, room_config, room_audit, sweep]
+ROUTES = [room_stats, room_sla, samples, room_config, room_doctor, room_audit, sweep]

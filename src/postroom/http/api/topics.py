@@ -12,10 +12,11 @@ from msgspec import Meta
 
 from postroom.errors import InvalidInput
 from postroom.http.auth import principal_of
+from postroom.http.feeds import read_topic
 from postroom.http.roles import Action
 from postroom.http.service import AtDesk, named
 from postroom.http.views import Request
-from postroom.limits import AUDIT
+from postroom.limits import AUDIT, check_limit
 
 
 class Publish(Request):
@@ -59,6 +60,7 @@ async def publish(desk: AtDesk, topic: FromPath[str], data: JSONBody[Publish]) -
     if name == AUDIT:
         raise InvalidInput("topic: the audit takes no entries from outside")
     await desk.call(desk.room.engine.publish, name, [msgspec.json.encode(entry) for entry in data.entries])
+    await desk.traffic("publish", "", len(data.entries), topic=name)
 
 
 @get("/topics/{topic:str}", opt={"action": "topic.read"})
@@ -79,7 +81,8 @@ async def read(
     name = named(topic)
     if name == AUDIT:
         raise InvalidInput("topic: the audit is read at /audit")
-    page = await desk.call(desk.room.engine.read, name, after=after, limit=limit)
+    check_limit(limit)
+    page = await desk.call(read_topic, desk.room.engine, name, after, limit)
     values = [_value(each.data) for each in page.entries]
     shown = values if raw else await desk.work(desk.redaction.value, values)
     entries = [TopicEntry(each.id, each.at, value) for each, value in zip(page.entries, shown, strict=True)]
@@ -90,7 +93,7 @@ def _value(data: bytes) -> Any:
     """As JSON, or as text where it is something else."""
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return data.decode("utf-8", "replace")
 
 

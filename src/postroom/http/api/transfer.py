@@ -42,10 +42,10 @@ async def export_letters(desk: AtDesk, name: FromPath[str], where: Condition = N
     letters, filter = letters_of(desk, name), Filter.parse(where or [])
     pages = await desk.work(letters.pages, filter)
     await desk.call(audit.note, desk.room.engine, "raw", letters.name or "", export=filter.as_dict())
-    return Stream(_streamed(desk, pages), media_type=MEDIA)
+    return Stream(streamed(desk, pages), media_type=MEDIA)
 
 
-async def _streamed(desk: Desk, pages: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def streamed(desk: Desk, pages: Iterator[bytes]) -> AsyncIterator[bytes]:
     while (page := await desk.work(next, pages, None)) is not None:
         if page:
             yield page
