@@ -19,8 +19,9 @@ from playwright.sync_api import expect, sync_playwright
 
 import postroom
 from postroom import Delivery, Worker, charts
-from postroom.breaker import Breaker
+from postroom.breaker import TOPIC, Breaker, Change
 from postroom.room import Room
+from postroom.standing import State
 from postroom.telemetry import samples
 from postroom.telemetry.histogram import Histogram
 from tests.dashboard.eyes import Eyes, launch
@@ -31,7 +32,16 @@ HOUR = 3_600_000
 #: What a picture shows first, beside its pages: what is worth showing on a phone.
 ON_A_PHONE = {"overview", "message"}
 #: What pages show while somebody works, in the place of what they teach when nobody does.
-LIVELY = {"workers": "At this moment", "breakers": "their certificate", "events": "move to dlq"}
+LIVELY = {
+    "processing": "images-1",
+    "workers": "At this moment",
+    "breakers": "their certificate",
+    "events": "move to dlq",
+}
+
+
+#: What would show where the picture was taken.
+UNSHOWN = {"health"}
 
 
 def main(folder: Path) -> None:
@@ -41,7 +51,11 @@ def main(folder: Path) -> None:
         with postroom.open(url) as room:
             furnish(room)
             remember_an_hour(room)
-            shown = {name: (path, LIVELY.get(name, text)) for name, (path, text) in places(room).items()}
+            shown = {
+                name: (path, LIVELY.get(name, text))
+                for name, (path, text) in places(room).items()
+                if name not in UNSHOWN
+            }
         with at_work(url), serving(url, Path(store)) as served, sync_playwright() as playwright:
             browser = launch(playwright)
             for theme in ("light", "dark"):
@@ -66,6 +80,7 @@ def at_work(url: str) -> Iterator[None]:
     """Somebody puts, three workers work, some of it fails, and the bank is away."""
     stopping = threading.Event()
     with postroom.open(url) as room, ExitStack() as crew:
+        remember_a_day(room)
         Breaker("bank", room=room).open("their certificate has expired")
         Breaker("mail", room=room).close("it answers again")
         for name, concurrency, work in (
@@ -111,6 +126,22 @@ def take(eyes: Eyes, path: str, text: str, picture: Path) -> None:
     expect(eyes.page.get_by_text(text).first).to_be_attached()
     expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
     eyes.page.screenshot(path=picture, animations="disabled")
+
+
+def remember_a_day(room: Room) -> None:
+    """What the breakers went through before."""
+    now = room.engine.now()
+    for name, hours in (("mail", (20, 9.5, 9.2)), ("bank", (14,))):
+        for ago in hours:
+            opened, closed = now - int(ago * HOUR), now - int((ago - 0.2) * HOUR)
+            told = [
+                Change(name, State.CLOSED, State.OPEN, opened, "ConnectionError: no route to host"),
+                Change(
+                    name, State.OPEN, State.HALF_OPEN, closed - 30_000, "ConnectionError: no route to host"
+                ),
+                Change(name, State.HALF_OPEN, State.CLOSED, closed, "a call succeeded"),
+            ]
+            room.engine.publish(TOPIC, [msgspec.json.encode(each._asdict()) for each in told])
 
 
 # ---- An hour of measurements, as a keeper and workers leave them -----------------------------------

@@ -46,7 +46,9 @@ def furnish(room: Room, *, ready: int = 40) -> None:
     for _ in range(2):
         fail(room, "payouts", Declined("account 4711 is closed"))
     for _ in range(3):
-        room.queue("thumbnails").claim()
+        held = room.queue("thumbnails").claim()
+        assert held is not None
+        held.extend("1h")  # for as long as somebody looks, also on a busy machine
     room.queue("reports").pause("the warehouse is being moved")
 
 
@@ -70,6 +72,8 @@ PAGES = {
     "queue": ("/queues/emails", "send_welcome"),
     "policy": ("/queues/payouts?show=policy", "So it is tried again after"),
     "message": ("{dead}", "Became a dead letter"),
+    "stored": ("{dead}?tab=stored", "What the store itself holds"),
+    "charts": ("/queues/emails?show=charts", "Draw over a chart"),
     "processing": ("/processing", "Time left"),
     "scheduled": ("/scheduled", "Why it waits"),
     "dead": ("/dead", "the partner did not answer"),
@@ -77,7 +81,9 @@ PAGES = {
     "workers": ("/workers", "Nobody works here"),
     "breakers": ("/breakers", "No shared breaker yet"),
     "events": ("/events", "Nothing has happened yet"),
+    "archives": ("/events?tab=archives", "No service is shown here"),
     "settings": ("/settings", "How it stands"),
+    "health": ("/settings?tab=health", "What to do"),
     "audit": ("/settings?tab=audit", "the warehouse is being moved"),
 }
 

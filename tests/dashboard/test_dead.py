@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
-from postroom import Policy
+from postroom import Policy, audit
 from postroom.deadletters import DeadLetters
 from postroom.http import tokens
 from postroom.http.roles import Role
@@ -49,6 +50,50 @@ def test_what_failed_alike_is_a_group_to_choose_from(look: Look, served: Served,
     expect(page).to_have_url(re.compile(r"#/dead\?q=group"))
     groups.first.click()
     expect(table.locator("tbody tr")).to_have_count(4)
+
+
+def test_what_to_do_who_noted_and_how_many_are_kept(look: Look, served: Served, room: Room) -> None:
+    room.queue("pay", Policy(on_dead="call the bank first", dead_limit=4))
+    kill(room, "declined", "declined", "declined")
+    (group,) = DeadLetters(room).groups().groups
+    with audit.acting("ada"):
+        DeadLetters(room).note(group.group, "asked them")
+    page = look(served, "/dead").page
+    said = page.get_by_role("list", name="What their queues say")
+    expect(said).to_contain_text("call the bank first")
+    expect(said.get_by_role("img", name="3 kept, of 4")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Groups")).to_contain_text("ada")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/processing", "Filter what is processing"),
+        ("/dead", "Filter dead letters"),
+        ("/events", "Filter events"),
+    ],
+)
+def test_a_key_leads_to_the_filter(look: Look, served: Served, room: Room, path: str, name: str) -> None:
+    kill(room, "declined")
+    room.queue("pay").put({})
+    assert room.queue("pay").claim()
+    page = look(served, path).page
+    field = page.get_by_role("main").get_by_label(name)
+    expect(field).to_be_visible()
+    page.keyboard.press("/")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("")
+
+
+def test_a_key_replays_the_message_that_is_shown(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    page = look(served, f"/queues/pay/messages/{id}").page
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    same = page.get_by_role("main").get_by_role("link", name="Dead letters")
+    expect(same).to_have_attribute("href", "#/dead?q=queue%3Apay+kind%3Acharge")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("ready")
+    assert room.queue("pay").stats().ready == 1
 
 
 def test_the_filter_is_the_address(look: Look, served: Served, room: Room) -> None:

@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 import postroom
+from postroom import Worker
+from postroom.breaker import Breaker
 from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
@@ -18,11 +20,19 @@ from tests.http.servers import Served, serving
 from tests.redis import servers as redis_servers
 
 Look = Callable[..., Eyes]
-#: What a role is offered in the furnished room, by place; whatever else of these is on the page is wrong.
+#: What a role is offered in the furnished room, by place and what is there once it is loaded; whatever else
+#: of these is on the page is wrong.
 OFFERED = {
-    "/queues/emails": {"Put a message": Role.OPERATOR, "Pause…": Role.OPERATOR, "More actions": Role.ADMIN},
-    "{dead}": {"Replay": Role.OPERATOR, "Discard…": Role.ADMIN},
-}
+    ("/queues/emails", "send_welcome"): {
+        "Put a message": Role.OPERATOR, "Pause…": Role.OPERATOR, "More actions": Role.ADMIN,
+    },
+    ("{dead}", "Became a dead letter"): {
+        "Replay": Role.OPERATOR, "Discard…": Role.ADMIN, "As stored": Role.ADMIN,
+    },
+    ("/dead?q=queue:payouts", "account 4711"): {"Replay…": Role.OPERATOR, "Discard…": Role.ADMIN},
+    ("/workers", "desk-7"): {"Quiet desk-7": Role.OPERATOR, "Stop desk-7": Role.OPERATOR},
+    ("/breakers", "a test"): {"Close bank": Role.OPERATOR},
+}  # fmt: skip
 RANKS = [Role.VIEWER, Role.OPERATOR, Role.ADMIN]
 
 
@@ -46,16 +56,18 @@ def test_every_role_is_offered_what_it_may_do(
     look: Look, room: Room, url: str, tmp_path: Path, role: Role
 ) -> None:
     scenes.furnish(room)
+    Breaker("bank", room=room).open("a test")
     made = tokens.create(room.engine, "somebody", role)
     (dead, _) = scenes.places(room)["message"]
-    with serving(url, tmp_path) as closed:
+    worker = Worker(room, {"nothing": print}, name="desk-7", keeper=False)
+    with worker, serving(url, tmp_path) as closed:
         eyes = look(closed)
         eyes.page.get_by_label("Token").fill(made.text)
         eyes.page.get_by_role("button", name="Log in").click()
         expect(eyes.page.get_by_role("navigation", name="Pages")).to_contain_text(role)
-        for path, offered in OFFERED.items():
+        for (path, text), offered in OFFERED.items():
             eyes.go(path.replace("{dead}", dead))
-            expect(eyes.page.locator(".tabs").first).to_be_visible()
+            expect(eyes.page.get_by_role("main").get_by_text(text).first).to_be_visible()
             for name, least in offered.items():
                 button = eyes.page.get_by_role("main").get_by_role("button", name=name, exact=True)
                 expect(button).to_have_count(1 if RANKS.index(role) >= RANKS.index(least) else 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from postroom import Policy
+from postroom import Policy, audit
 from postroom.queue import Queue
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
@@ -106,3 +106,16 @@ def test_an_id_alone_is_found(look: Look, served: Served, room: Room) -> None:
     expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("needle")
     eyes.go("/find?id=0123456789abcdef0123456789abcdef")
     expect(eyes.page.get_by_text("No queue has this message")).to_be_visible()
+
+
+def test_what_the_store_holds_is_shown_to_who_may_see_it_and_is_audited(
+    look: Look, served: Served, room: Room
+) -> None:
+    id = room.queue("emails").put({"password": "hunter2"}, kind="send").id
+    page = look(served, f"{place('emails', id)}?tab=stored").page
+    assert audit.read(room.engine).acts == [], "nothing is looked at before it is asked for"
+    page.get_by_role("button", name="Show it").click()
+    table = page.get_by_role("table", name="What is stored")
+    expect(table.get_by_role("row", name="postroom_message.kind")).to_contain_text("send")
+    expect(table.get_by_role("row", name="postroom_message.body")).to_contain_text("hunter2")
+    assert [(act.event, act.info["ids"]) for act in audit.read(room.engine).acts] == [("raw", [id])]

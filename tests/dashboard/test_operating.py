@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
-from postroom import Worker
+from postroom import Worker, audit, staff
 from postroom.breaker import Breaker
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
-from tests.http.servers import Served
+from tests.http.servers import PATIENCE, Served
 
 Look = Callable[..., Eyes]
 
@@ -42,6 +44,35 @@ def test_what_a_worker_runs_now_is_in_its_lane(look: Look, served: Served, room:
         done.set()
 
 
+def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop(
+    look: Look, served: Served, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 100)
+    worker = Worker(room, {"emails": print}, name="desk-7")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        page = look(served, "/workers").page
+        row = page.get_by_role("row", name="desk-7")
+        page.get_by_role("button", name="Quiet desk-7").click()
+        expect(row).to_contain_text("quiet")
+        expect(page.get_by_role("button", name="Resume desk-7")).to_be_visible()
+        page.get_by_role("status").get_by_role("button", name="Undo").click()
+        expect(row).to_contain_text("idle")
+        page.get_by_role("button", name="Stop desk-7").click()
+        dialog = page.get_by_role("dialog", name="Stop desk-7")
+        expect(dialog).to_contain_text("finishes what it began")
+        dialog.get_by_label("Reason").fill("a new release")
+        dialog.get_by_role("button", name="Stop it").click()
+        expect(page.get_by_text("Nobody works here")).to_be_visible()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    finally:
+        worker.stop()
+    said = [(act.event, act.info.get("reason")) for act in audit.read(room.engine).acts]
+    assert said == [("quiet_worker", None), ("resume_worker", None), ("stop_worker", "a new release")]
+
+
 def test_a_breaker_is_closed_by_hand(look: Look, served: Served, room: Room) -> None:
     Breaker("bank", room=room).open("they called")
     page = look(served, "/breakers").page
@@ -53,6 +84,20 @@ def test_a_breaker_is_closed_by_hand(look: Look, served: Served, room: Room) -> 
     dialog.get_by_role("button", name="Close it").click()
     expect(row).to_contain_text("closed")
     assert Breaker("bank", room=room).standing.state == "closed"
+
+
+def test_a_breaker_shows_its_day_and_when_it_is_tried_again(look: Look, served: Served, room: Room) -> None:
+    breaker = Breaker("bank", room=room, threshold=2, cooldown="10m")
+    breaker.failed("no answer")
+    breaker.failed("no answer")
+    page = look(served, "/breakers").page
+    row = page.get_by_role("row", name="bank")
+    expect(row.get_by_role("img", name="open 1 time")).to_be_visible()
+    expect(row.locator("time.countdown")).to_contain_text(re.compile(r"\d:\d\d"))
+    breaker.close("they are back")
+    changes = page.get_by_role("list", name="Changes of breakers").get_by_role("listitem")
+    expect(changes).to_have_count(2)
+    expect(changes.first).to_contain_text("they are back")
 
 
 def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> None:
@@ -94,6 +139,10 @@ def test_settings_tell_where_a_value_is_from_and_who_did_what(look: Look, served
     room.queue("emails").pause("a test of the audit")
     page = look(served, "/settings").page
     expect(page.get_by_text("leads")).to_be_visible()
+    page.get_by_role("button", name="Health").click()
+    health = page.get_by_role("table", name="Health")
+    expect(health.get_by_role("row", name="keeper")).to_contain_text("one leads")
+    expect(health.get_by_role("row", name="queue emails")).to_contain_text("resume it when it may go on")
     page.get_by_role("button", name="Configuration").click()
     expect(page.get_by_role("row", name="poll_timeout")).to_contain_text("default")
     page.get_by_role("button", name="Audit").click()

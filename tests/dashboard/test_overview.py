@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import msgspec
 from playwright.sync_api import expect
 
-from postroom import Policy
+from postroom import Policy, charts
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
-from tests.dashboard.scenes import furnish
+from tests.dashboard.scenes import fail, furnish
 from tests.http.servers import Served
 
 Look = Callable[..., Eyes]
@@ -24,6 +26,18 @@ def test_a_room_that_is_well(look: Look, served: Served, room: Room) -> None:
     chart = eyes.page.get_by_role("img", name="Messages a second")
     expect(chart).to_be_visible()
     expect(chart.locator("canvas")).to_be_visible()
+    box = chart.locator(".u-over").bounding_box()
+    assert box
+    eyes.page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 40)
+    eyes.page.mouse.down()
+    eyes.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 40, steps=4)
+    eyes.page.mouse.up()
+    expect(eyes.page.get_by_role("button", name="Show all")).to_be_visible()
+    assert "range=" in eyes.page.url, "the address holds what was drawn over"
+    eyes.page.get_by_role("link", name="What died then").click()
+    filter = eyes.page.get_by_label("Filter dead letters")
+    expect(filter).to_have_value(re.compile("since:.*Z until:.*Z"))
+    expect(eyes.page.get_by_text("No dead letter is like that")).to_be_visible()
 
 
 def test_it_says_what_is_wrong_and_leads_there(look: Look, served: Served, room: Room) -> None:
@@ -40,6 +54,19 @@ def test_it_says_what_is_wrong_and_leads_there(look: Look, served: Served, room:
     expect(verdict).to_contain_text("1 queue needs attention")
     verdict.get_by_role("link", name="Full").click()
     expect(eyes.page).to_have_url(f"{served.address}/#/queues/late")
+
+
+def test_dead_letters_are_compared_with_a_day_ago(look: Look, served: Served, room: Room) -> None:
+    ring, at = charts.RINGS[-1], room.engine.now() - 23 * 3_600_000
+    stood = {name: 1 if name == "dead" else 0 for name in charts.STANDING}
+    point = charts.Point(at, tuple(stood.values()), (0,) * len(charts.COUNTED))
+    key = ring.key(charts.ROOM, ring.chunk(at))
+    room.engine.records.put(charts.KIND, key, msgspec.json.encode([point]), ttl=ring.kept)
+    for _ in range(3):
+        room.queue("emails").put(1)
+        fail(room, "emails", TimeoutError("no answer"))
+    tile = look(served).page.get_by_role("main").get_by_role("link", name="Dead letters").first
+    expect(tile).to_contain_text("+2 in 24 h")
 
 
 def test_numbers_move_by_themselves(look: Look, served: Served, room: Room) -> None:

@@ -68,6 +68,19 @@ def test_more_time_and_release(look: Look, served: Served, room: Room) -> None:
     assert room.queue("slow").get(id).state == "ready"
 
 
+def test_work_is_given_up_and_why_is_kept(look: Look, served: Served, room: Room) -> None:
+    id = begin(room, "10m")
+    page = look(served, "/processing").page
+    page.get_by_role("button", name=f"Actions for {id}").click()
+    page.get_by_role("button", name="Give it up…").click()
+    dialog = page.get_by_role("dialog", name="Give it up")
+    dialog.get_by_label("Reason").fill("it never ends")
+    dialog.get_by_role("button", name="Give it up").click()
+    expect(page.get_by_text("Nobody is working")).to_be_visible()
+    found = room.queue("slow").get(id)
+    assert (found.state, found.last_error) == ("dead", "Bury: it never ends")
+
+
 def test_the_filter_narrows_what_is_loaded(look: Look, served: Served, room: Room) -> None:
     begin(room, "10m")
     room.queue("fast").put({}, kind="resize")

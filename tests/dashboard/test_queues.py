@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from postroom import Policy
+from postroom import Policy, Worker
 from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
@@ -30,6 +30,44 @@ def test_a_name_filters_and_stands_in_the_address(look: Look, served: Served, ro
     eyes.page.reload()
     expect(eyes.page.get_by_role("link", name="payouts")).to_be_visible()
     expect(eyes.page.get_by_role("row")).to_have_count(2)
+
+
+def test_the_address_holds_the_order_and_the_columns(look: Look, served: Served, room: Room) -> None:
+    for name, ready in {"alpha": 2, "beta": 3, "gamma": 1}.items():
+        room.queue(name).put_many([room.queue(name).message(n) for n in range(ready)])
+    room.queue("idle", Policy())
+    with Worker(room, {"idle": print}, keeper=False):
+        eyes = look(served, "/queues?sort=-ready")
+        names = eyes.page.locator("tbody .queue-link")
+        expect(names).to_have_text(["beta", "alpha", "gamma", "idle"])
+        eyes.page.get_by_role("button", name="Ready").click()  # once more: the least first
+        expect(names).to_have_text(["idle", "gamma", "alpha", "beta"])
+        expect(eyes.page.get_by_role("columnheader", name="Ready")).to_have_attribute(
+            "aria-sort", "ascending"
+        )
+        expect(eyes.page).to_have_url(f"{served.address}/#/queues?sort=ready")
+        workers = eyes.page.get_by_role("columnheader", name="Workers")
+        place = workers.evaluate("cell => cell.cellIndex")
+        expect(eyes.page.get_by_role("row", name="idle").locator("td").nth(place)).to_have_text("1")
+        expect(eyes.page.get_by_role("row", name="beta").locator("td").nth(place)).to_have_text("0")
+        eyes.page.get_by_text("Columns", exact=True).click()
+        eyes.page.get_by_role("checkbox", name="Workers").uncheck()
+        expect(workers).to_have_count(0)
+        eyes.page.reload()
+        expect(names).to_have_text(["idle", "gamma", "alpha", "beta"])
+        expect(workers).to_have_count(0)
+
+
+def test_a_key_pauses_the_queue_that_is_shown(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put({})
+    page = look(served, "/queues/emails").page
+    expect(page.get_by_role("button", name="Pause…")).to_be_visible()
+    page.keyboard.press("p")
+    page.get_by_role("dialog", name="Pause emails?").get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    page.keyboard.press("p")
+    expect(page.get_by_role("button", name="Pause…")).to_be_visible()
+    assert not room.engine.stats("emails").paused
 
 
 def test_pause_with_a_reason_undo_and_purge_by_name(look: Look, served: Served, room: Room) -> None:

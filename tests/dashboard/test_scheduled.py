@@ -78,3 +78,28 @@ def test_a_schedule_is_paused_and_goes_on(look: Look, url: str, room: Room, tmp_
         expect(eyes.page.get_by_text("One message of nightly is put.")).to_be_visible()
         eyes.close()
     assert room.queue("reports").stats().ready == 1
+
+
+def test_drawing_over_the_histogram_shows_only_what_is_due_then(
+    look: Look, served: Served, room: Room
+) -> None:
+    for minutes in (1, 2, 50, 100):
+        room.queue("reports").put({"n": minutes}, delay=minutes * 60)
+    eyes = look(served, "/scheduled")
+    rows = eyes.page.get_by_role("table", name="Scheduled messages").locator("tbody tr.opens")
+    expect(rows).to_have_count(4)
+    box = eyes.page.locator(".histogram-bars").bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    eyes.page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+    eyes.page.mouse.down()
+    eyes.page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=4)
+    eyes.page.mouse.up()
+    expect(rows).to_have_count(1)
+    assert "due=" in eyes.page.url, "the address holds the range"
+    eyes.page.reload()
+    expect(rows).to_have_count(1)
+    eyes.page.get_by_role("button", name="Show all").click()
+    expect(rows).to_have_count(4)
+    eyes.page.get_by_role("button", name="Next hour").click()
+    expect(eyes.page.get_by_role("img", name="3 messages")).to_be_visible()

@@ -52,6 +52,36 @@ def test_the_theme_is_kept(eyes: Eyes) -> None:
     expect(eyes.page.locator("body")).to_have_css("background-color", "oklch(0.185 0.012 264)")
 
 
+def test_it_says_which_room_this_is(look: Look, url: str, tmp_path: Path) -> None:
+    told = {"POSTROOM_HTTP_ENVIRONMENT": "production", "POSTROOM_HTTP_ENVIRONMENT_COLOUR": "red"}
+    with serving(url, tmp_path, **told) as named:
+        eyes = look(named)
+        badge = eyes.page.get_by_title("production on sqlite")
+        expect(badge).to_have_text("productionsqlite")
+        expect(badge).to_have_class("badge environment bad")
+        eyes.page.set_viewport_size({"width": 390, "height": 844})
+        expect(badge).to_have_text("production", use_inner_text=True)
+        assert eyes.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        eyes.close()
+
+
+def test_the_address_holds_the_time_zone(look: Look, served: Served, room: Room) -> None:
+    id = room.queue("emails").put(1).id
+    path, moment = f"/queues/emails/messages/{id}", ".timeline time"
+    eyes = look(served, path, timezone_id="Asia/Tokyo")
+    expect(eyes.page.locator(moment).first).not_to_contain_text("UTC")
+    eyes.page.get_by_role("button", name="Times: local").click()
+    expect(eyes.page.locator(moment).first).to_contain_text("UTC")
+    assert eyes.page.url.endswith(f"{path}?tz=utc")
+    eyes.page.get_by_role("navigation").get_by_role("link", name="Queues").click()
+    expect(eyes.page).to_have_url(f"{served.address}/#/queues?tz=utc")
+    other = look(served, f"{path}?tz=utc", timezone_id="Asia/Tokyo")
+    expect(other.page.locator(moment).first).to_contain_text("UTC")
+    other.page.get_by_role("button", name="Times: UTC").click()
+    expect(other.page).to_have_url(f"{served.address}/#{path}")
+    expect(other.page.locator(moment).first).not_to_contain_text("UTC")
+
+
 def test_on_a_phone_nothing_is_wider_than_the_screen(look: Look, served: Served) -> None:
     eyes = look(served, viewport={"width": 390, "height": 844}, has_touch=True)
     expect(eyes.page.get_by_role("navigation", name="Pages")).to_be_in_viewport()

@@ -3,12 +3,14 @@ import { now } from "./clock.js";
 import { shade } from "./theme.js";
 import { useStore } from "./store.js";
 import { html, plotter, useEffect, useRef } from "./ui.js";
-import { absolute } from "./time.js";
+import { absolute, zone } from "./time.js";
 
 /**
  * @typedef {{words: string, tone: string, values: (number | null)[], dash?: boolean, fill?: boolean}} Line
  *   tone: the name of a colour token, such as "accent" or "bad"
  */
+
+/** @typedef {import("./router.js").Range} Range */
 
 /** A colour token as it is in this theme, for a canvas, which knows no variables. @param {string} name */
 function token(name) {
@@ -21,20 +23,22 @@ function token(name) {
 }
 
 /**
- * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null}} props
+ * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null, range?: Range | null, brush?: (range: Range) => void}} props
  *   times: epoch ms; over: how far back it reaches (ms); name: what it shows, for screen readers; mark: how the axis writes a value;
- *   target: a level to compare with
+ *   target: a level to compare with; range: show only this; brush: somebody drew over a part of it
  */
-export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null }) {
+export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null, range = null, brush }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {import("./ui.js").Plot | null} */ (null));
   const legend = useRef(/** @type {HTMLDivElement | null} */ (null));
   const dark = useStore(shade);
-  const shape = JSON.stringify([dark, log, target, height, lines.map(({ words, tone, dash, fill }) => [words, tone, dash, fill])]);
+  const shape = JSON.stringify([dark, useStore(zone), log, target, height, over, range, lines.map(({ words, tone, dash, fill }) => [words, tone, dash, fill])]);
   /** @type {any} */
   const data = [times.map((time) => time / 1_000), ...lines.map((line) => line.values)];
   const newest = useRef(data);
   newest.current = data;
+  const drawn = useRef(brush);
+  drawn.current = brush;
   useEffect(() => {
     const node = box.current;
     if (!node) return undefined;
@@ -43,7 +47,7 @@ export function Chart({ name, times, lines, text, mark = text, over = 0, height 
     // Without a server it cannot be fetched: the legend has the numbers, and the next page tries again.
     plotter().then((Plot) => {
       if (isOver) return;
-      const options = optionsOf({ lines, text, mark, over, height, log, target, width: node.clientWidth || 400, legend });
+      const options = optionsOf({ lines, text, mark, over, height, log, target, range, drawn, width: node.clientWidth || 400, legend });
       plot.current = new Plot(options, newest.current, node);
       watcher.observe(node);
     }, () => undefined);
@@ -71,7 +75,7 @@ function said(values, text) {
 }
 
 /** @param {any} given @returns {any} */
-function optionsOf({ lines, text, mark, over, height, log, target, width, legend }) {
+function optionsOf({ lines, text, mark, over, height, log, target, range, drawn, width, legend }) {
   const [faint, grid] = [token("text-faint"), token("line")];
   const font = "11px Inter, system-ui, sans-serif";
   const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
@@ -79,8 +83,8 @@ function optionsOf({ lines, text, mark, over, height, log, target, width, legend
   return {
     width, height, padding: [8, 4, 0, 0],
     legend: { show: false },
-    cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-    scales: { x: { time: true, ...(over ? { range: () => [(now() - over) / 1_000, now() / 1_000] } : {}) }, y: log ? { distr: 3, range: logRange } : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] } },
+    cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(drawn.current), y: false, setScale: false } },
+    scales: { x: { time: true, ...(range || over ? { range: () => windowOf(range, over) } : {}) }, y: log ? { distr: 3, range: logRange } : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: 24, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((each) => clockTime(each, marks)) },
       { ...axis, size: 44, space: 34, ...(isSpan ? { incrs: SPANS } : {}), gap: 6, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ marks) => marks.map((each) => (each == null ? "" : mark(each))) },
@@ -90,10 +94,25 @@ function optionsOf({ lines, text, mark, over, height, log, target, width, legend
       fill: line.fill ? `color-mix(in oklab, ${token(line.tone)} 12%, transparent)` : undefined, points: { show: false },
     }))],
     hooks: {
+      setSelect: [(/** @type {uPlot} */ plot) => select(plot, drawn.current)],
       setCursor: [(/** @type {uPlot} */ plot) => point(plot, legend.current, text)],
       draw: target == null ? [] : [(/** @type {uPlot} */ plot) => level(plot, target, faint)],
     },
   };
+}
+
+/** What the axis of time shows (s). @param {Range | null} range @param {number} over */
+const windowOf = (range, over) => (range ? [range.from / 1_000, range.to / 1_000] : [(now() - over) / 1_000, now() / 1_000]);
+
+/** Fewer pixels than this are a click, and no range. */
+const LEAST = 6;
+
+/** Somebody drew over a part: tell which, and take the mark away. @param {import("./ui.js").Plot} plot @param {((range: Range) => void) | undefined} brush */
+function select(plot, brush) {
+  const { left, width } = plot.select;
+  if (!width) return;
+  if (brush && width >= LEAST) brush({ from: Math.round(plot.posToVal(left, "x") * 1_000), to: Math.round(plot.posToVal(left + width, "x") * 1_000) });
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
 }
 
 /** How far apart marks of spans may be (ms). */

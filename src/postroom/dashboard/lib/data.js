@@ -102,7 +102,7 @@ export function useLoaded(where, { every, when, query = {}, load } = {}) {
  * @typedef {{queue: string, ready: number, scheduled: number, processing: number, overdue: number, dead: number,
  *   oldest: number, next_priority: number | null, paused: boolean, counters: Record<string, number>}} QueueStats
  * @typedef {{now: number, ok: boolean, error: string, latency: number, shutdown: boolean, queues: QueueStats[],
- *   engine: string, keeper: boolean, sweep_interval: number, redis_active: boolean | null, spooled: number, memory_used: number | null, memory_limit: number | null}} Standing
+ *   engine: string, keeper: boolean, sweep_interval: number, environment: string, environment_colour: string, redis_active: boolean | null, spooled: number, memory_used: number | null, memory_limit: number | null}} Standing
  */
 export const standing = createStore(/** @type {Standing | null} */ (null));
 

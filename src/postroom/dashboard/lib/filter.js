@@ -17,10 +17,12 @@ export const CONDITIONS = [
   ["attempts:", "attempts:5, at least so many"],
   ["age>", "age>2h, died longer ago"],
   ["age<", "age<30m, died since then"],
+  ["since:", "since:2026-11-17T10:00Z, died from then on"],
+  ["until:", "until:2026-11-17T11:00Z, died before"],
   ["replayed:", "replayed:yes or no"],
 ];
 
-const NAMES = new Set(["kind", "error", "class", "group", "task", "attempts", "replayed"]);
+const NAMES = new Set(["kind", "error", "class", "group", "task", "attempts", "since", "until", "replayed"]);
 const EVERYWHERE = "-";
 
 /** @param {string} text @returns {Filter} */

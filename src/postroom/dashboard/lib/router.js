@@ -49,6 +49,19 @@ export function useQuery(name, otherwise = "") {
   return [value, (next) => setQuery({ [name]: next === otherwise ? null : next })];
 }
 
+/** @typedef {{from: number, to: number}} Range epoch ms */
+
+/**
+ * A part of time that somebody drew over, and how to change it; null: all of it.
+ * @param {string} name
+ * @returns {[Range | null, (range: Range | null) => void]}
+ */
+export function useRange(name) {
+  const [text] = useQuery(name);
+  const [from, to] = text.split("-").map(Number);
+  return [from > 0 && to > from ? { from, to } : null, (range) => setQuery({ [name]: range && `${range.from}-${range.to}` })];
+}
+
 /**
  * Whether a path is of this pattern, and the names in it.
  * @param {string} pattern "/queues/:queue"

@@ -11,7 +11,7 @@ import { can, logOut, roleName, session, useCan } from "./session.js";
 import { useStore } from "./store.js";
 import { nextTheme, theme } from "./theme.js";
 import { act, complain, Toasts } from "./toasts.js";
-import { zone } from "./time.js";
+import { nextZone, zone } from "./time.js";
 import { html, useEffect } from "./ui.js";
 
 /**
@@ -34,6 +34,7 @@ export function Shell({ pages }) {
   const { path } = useStore(place);
   const found = pages.map((entry) => ({ entry, names: match(entry.path, path) })).find(({ names }) => names);
   useShortcuts(pages);
+  useStore(zone); // every moment on the page is written anew
   useEffect(() => {
     // Names in the title, so that ten open tabs can be told apart.
     document.title = found ? `${Object.values(found.names ?? {}).at(-1) ?? found.entry.title} · Postroom` : "Postroom";
@@ -77,7 +78,7 @@ function useShortcuts(pages) {
         ...offered.map(({ title, icon, path, key }) => ({ words: title, icon, hint: "page", keys: key && `g ${key}`, run: () => go(path) })),
         ...(can("audit") ? [{ words: "What operators did", icon: "log", keys: "a", run: audit }] : []),
         { words: "Change the theme", icon: "auto", keys: "t", run: nextTheme },
-        { words: zone.get() === "utc" ? "Show local times" : "Show times in UTC", icon: "clock", run: () => zone.update((now) => (now === "utc" ? "local" : "utc")) },
+        { words: zone.get() === "utc" ? "Show local times" : "Show times in UTC", icon: "clock", run: nextZone },
         { words: "Show the keyboard shortcuts", icon: "key", keys: "?", run: openHelp },
       ]),
     ];
@@ -129,17 +130,27 @@ function Person() {
 function Topbar() {
   const now = useStore(state);
   const chosen = useStore(theme);
+  const isUtc = useStore(zone) === "utc";
   const room = useStore(standing);
   const overdue = total(room, "overdue");
   const words = LIVE[now];
   return html`<header class="topbar">
     <button class="searchbox" onClick=${openPalette}><${Icon} name="search" /><span>Search or jump to…</span><kbd aria-hidden="true">${keyCaps("Mod+k")}</kbd></button>
     <div class="topbar-end">
+      ${room ? html`<${Environment} room=${room} />` : null}
       ${room && !room.ok ? html`<span class="badge bad" role="alert">Store unreachable: ${room.error}</span>` : null}
       ${overdue ? html`<a class="badge warn" href=${href("/processing")}>${overdue} overdue</a>` : null}
       <button class=${`live ${now}`} title=${words.title} onClick=${hold} aria-pressed=${now === "paused"}><i class="dot" aria-hidden="true"></i>${words.words}</button>
       ${useCan("audit") ? html`<button class="icon-button" aria-label="What operators did" title="What operators did" onClick=${audit}><${Icon} name="log" /></button>` : null}
+      <button class="zone wide-only" aria-label=${`Times: ${isUtc ? "UTC" : "local"}`} title=${isUtc ? "Times are in UTC. Click for your own." : "Times are in your time zone. Click for UTC."} onClick=${nextZone}>${isUtc ? "UTC" : "Local"}</button>
       <button class="icon-button" aria-label=${`Theme: ${chosen}`} title=${`Theme: ${chosen}`} onClick=${nextTheme}>
         <${Icon} name=${chosen === "auto" ? "auto" : chosen === "light" ? "sun" : "moon"} /></button>
     </div></header>`;
 }
+
+/** @type {Record<string, string>} */
+const COLOURS = { blue: "info", green: "good", amber: "warn", red: "bad" };
+
+/** Which room this is: what its people call it, in the colour that they gave it, and what it is kept in. @param {{room: import("./data.js").Standing}} props */
+const Environment = ({ room }) => html`<span class=${`badge environment ${room.environment ? COLOURS[room.environment_colour] ?? "" : "wide-only"}`} title=${`${room.environment || "A room"} on ${room.engine}`}>
+  ${room.environment ? html`<b>${room.environment}</b>` : null}<span class="wide-only">${room.engine}</span></span>`;

@@ -2,6 +2,7 @@
  * A table: a real one, of which only the rows in sight are drawn. Rows have one height, so 50,000 of them
  * cost as much as 50. The keyboard moves (j, k), opens (Enter) and selects (x, Shift+X).
  */
+import { ariaSort, Chooser, Title, useColumns } from "./columns.js";
 import { Icon } from "./icons.js";
 import { useKeys } from "./keys.js";
 import { count, plural } from "./format.js";
@@ -11,7 +12,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
  * @typedef {import("./rows.js").Row} Row
  * @typedef {{id: string, title: string, cell: (row: Row) => any, align?: "end", width?: string, wide?: boolean,
  *   grows?: boolean, label?: string, sort?: (row: Row) => number | string}} Column
- *   wide: only where there is room (not on a phone); grows: takes what the others leave and is cut there; width: a CSS length; label: the title for screen readers
+ *   wide: only where there is room (not on a phone); grows: takes what the others leave and is cut there; width: a CSS length; label: the title for screen readers;
+ *   sort: what its rows can be sorted by, where all of them are loaded
  * @typedef {{selected: Set<string>, set: (selected: Set<string>) => void}} Selection
  */
 
@@ -33,9 +35,11 @@ export function useSelection(of) {
  *   name: for screen readers; fill: takes the height that is left and scrolls inside
  */
 export function Table({
-  name, columns, rows, keyOf = (row) => row.id, open, selection, rowClass, total, pending = 0, showNew, more,
+  name, columns, rows: given, keyOf = (row) => row.id, open, selection, rowClass, total, pending = 0, showNew, more,
   hasMore = false, isLoading = false, view, fill = false, empty,
 }) {
+  const order = useColumns(columns, given);
+  const { sorted: rows, shown } = order;
   const frame = useRef(/** @type {HTMLDivElement | null} */ (null));
   const { top, height } = useScroll(frame, fill);
   const [current, setCurrent] = useState("");
@@ -94,8 +98,8 @@ export function Table({
         <thead><tr>
           ${selection ? html`<th class="tick" scope="col"><input type="checkbox" aria-label="Select all loaded rows" checked=${all}
             onChange=${() => selection.set(all ? new Set() : new Set(rows.map(keyOf)))} /></th>` : null}
-          ${columns.map((column) => html`<th key=${column.id} scope="col" class=${cellClass(column)} style=${column.width ? { width: column.width } : undefined}>
-            ${column.title || html`<span class="sr-only">${column.label ?? column.id}</span>`}</th>`)}
+          ${shown.map((column) => html`<th key=${column.id} scope="col" class=${cellClass(column)} aria-sort=${ariaSort(column, order)} style=${column.width ? { width: column.width } : undefined}>
+            <${Title} column=${column} order=${order} /></th>`)}
         </tr></thead>
         <tbody>
           ${from > 0 ? html`<tr class="spacer" aria-hidden="true" key="above" style=${{ height: `${from * ROW}px` }}></tr>` : null}
@@ -107,7 +111,7 @@ export function Table({
                 onClick=${(/** @type {MouseEvent} */ event) => open && isPlain(event) && (setCurrent(key), open(row))}>
               ${selection ? html`<td class="tick"><input type="checkbox" aria-label=${`Select ${key}`} checked=${isSelected}
                 onClick=${(/** @type {MouseEvent} */ event) => toggle(row, event.shiftKey)} /></td>` : null}
-              ${columns.map((column) => html`<td key=${column.id} class=${cellClass(column)}>${column.cell(row)}</td>`)}
+              ${shown.map((column) => html`<td key=${column.id} class=${cellClass(column)}>${column.cell(row)}</td>`)}
             </tr>`;
           })}
           ${to < rows.length ? html`<tr class="spacer" aria-hidden="true" key="below" style=${{ height: `${(rows.length - to) * ROW}px` }}></tr>` : null}
@@ -116,7 +120,7 @@ export function Table({
       ${isLoading && !rows.length ? html`<div class="loading" role="status">Loading…</div>` : null}
     </div>
     ${fill && (rows.length || !isLoading) ? html`<div class="table-foot">${count(rows.length)}${hasMore ? " loaded, more as you scroll" : rows.length === 1 ? " row" : " rows"}${
-      selection?.selected.size ? html` · <strong>${count(selection.selected.size)} selected</strong> <button class="link" onClick=${() => selection.set(new Set())}>clear</button>` : null}</div>` : null}
+      selection?.selected.size ? html` · <strong>${count(selection.selected.size)} selected</strong> <button class="link" onClick=${() => selection.set(new Set())}>clear</button>` : null}<${Chooser} columns=${columns} order=${order} /></div>` : null}
   </div>`;
 }
 

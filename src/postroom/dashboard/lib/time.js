@@ -1,11 +1,32 @@
 /** Moments: relative to read, absolute to know. */
 import { everySecond, now } from "./clock.js";
 import { span } from "./format.js";
-import { createKept, useStore } from "./store.js";
+import { place, setQuery } from "./router.js";
+import { createKept, createStore, useStore } from "./store.js";
 import { html, useEffect, useRef } from "./ui.js";
 
+/** What somebody chose in this browser, and what is shown: an address that says tz=… shows that, and changes no choice. */
+const chosen = createKept("zone", "local");
 /** "local" or "utc": how absolute times are written. */
-export const zone = createKept("zone", "local");
+export const zone = createStore(chosen.get());
+
+/** UTC is in every address, so that who gets a link reads the same times. */
+function follow() {
+  const { tz } = place.get().query;
+  if (tz === "utc" || tz === "local") zone.set(tz);
+  else if (zone.get() === "utc") setQuery({ tz: "utc" });
+}
+place.subscribe(follow);
+follow();
+
+/** @param {string} next "local" or "utc" */
+export function setZone(next) {
+  chosen.set(next);
+  zone.set(next);
+  setQuery({ tz: next === "utc" ? next : null });
+}
+
+export const nextZone = () => setZone(zone.get() === "utc" ? "local" : "utc");
 
 /**
  * @param {number} at epoch ms

@@ -1,11 +1,13 @@
-/** Breakers: which neighbours are down, since when, and by whose word. */
+/** Breakers: which neighbours are down, since when, by whose word, and how it was within a day. */
 import { path, post } from "../lib/api.js";
+import { Countdown, now } from "../lib/clock.js";
 import { useLoaded } from "../lib/data.js";
 import { confirm } from "../lib/dialog.js";
+import { plural, span } from "../lib/format.js";
 import { Badge, Card, Empty, Failed, Head } from "../lib/parts.js";
 import { useCan } from "../lib/session.js";
 import { Table } from "../lib/table.js";
-import { When } from "../lib/time.js";
+import { brief, When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html } from "../lib/ui.js";
 
@@ -14,6 +16,7 @@ const TONES = { closed: "good", half_open: "warn", open: "bad" };
 
 export function Breakers() {
   const { data, error, reload } = useLoaded("breakers", { every: 3_000, when: (event) => event.name === "audit" });
+  const past = useLoaded("breakers/history", { every: 10_000, when: (event) => event.name === "audit" });
   const may = useCan("breaker");
   if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
   const rows = Object.entries(data ?? {}).map(([name, standing]) => ({ name, .../** @type {any} */ (standing) }));
@@ -31,11 +34,30 @@ export function Breakers() {
     <${Card} flush><${Table} name="Breakers" rows=${rows} isLoading=${!data} keyOf=${(/** @type {any} */ row) => row.name} columns=${[
       { id: "name", title: "Breaker", cell: (/** @type {any} */ row) => html`<strong>${row.name}</strong>` },
       { id: "state", title: "State", cell: (/** @type {any} */ row) => html`<${Badge} tone=${TONES[row.state] ?? "plain"} dot>${row.state.replace("_", " ")}<//>${row.forced ? html` <${Badge}>by hand<//>` : null}` },
-      { id: "failures", title: "Failures counted", align: "end", wide: true, cell: (/** @type {any} */ row) => row.failures.length },
-      { id: "since", title: "Since", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
+      { id: "day", title: "Last 24 hours", wide: true, cell: (/** @type {any} */ row) => html`<${Day} state=${row.state} changes=${(past.data?.changes ?? []).filter((/** @type {Change} */ each) => each.name === row.name)} />` },
+      { id: "failures", title: "Failures", align: "end", wide: true, cell: (/** @type {any} */ row) => html`${row.failures.length}${row.threshold ? html`<span class="faint"> of ${row.threshold}</span>` : null}` },
+      { id: "since", title: "Since", wide: true, align: "end", cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
+      { id: "until", title: "Tried again in", wide: true, align: "end", cell: (/** @type {any} */ row) => (row.state === "open" && row.until ? html`<${Countdown} deadline=${row.until} over="next call" />` : row.forced ? html`<span class="faint">by hand</span>` : "—") },
       { id: "reason", title: "Reason", wide: true, grows: true, cell: (/** @type {any} */ row) => html`<span title=${row.reason}>${row.reason || "—"}</span>` },
       ...(may ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.state === "closed"
         ? html`<button class="button small" aria-label=${`Open ${row.name}`} onClick=${() => set(row.name, "open")}>Open…</button>`
         : html`<button class="button small" aria-label=${`Close ${row.name}`} onClick=${() => set(row.name, "close")}>Close…</button>`) }] : []),
-    ]} empty=${html`<${Empty} icon="breakers" title="No shared breaker yet" command="postroom breaker ls">Breaker("bank", room=room) around calls to a neighbour shows here how it stands, for all processes.<//>`} /><//>`;
+    ]} empty=${html`<${Empty} icon="breakers" title="No shared breaker yet" command="postroom breaker ls">Breaker("bank", room=room) around calls to a neighbour shows here how it stands, for all processes.<//>`} /><//>
+    ${past.data?.changes.length ? html`<${Card} flush title="What happened" actions="newest first, within a day"><ol class="tail" aria-label="Changes of breakers">${[...past.data.changes].sort((a, b) => b.at - a.at).slice(0, SHOWN).map((/** @type {Change} */ each) => html`<li key=${`${each.name} ${each.at} ${each.after}`}>
+      <time class="faint" dateTime=${new Date(each.at).toISOString()}>${brief(each.at)}</time><${Badge} tone=${TONES[each.after] ?? "plain"}>${each.after.replace("_", " ")}<//>
+      <strong>${each.name}</strong><span class="muted">${each.reason}</span></li>`)}</ol><//>` : null}`;
+}
+
+/** @typedef {{name: string, before: string, after: string, at: number, reason: string}} Change */
+const DAY = 86_400_000, SHOWN = 50;
+
+/** The states of a day as one strip, from left to right. @param {{state: string, changes: Change[]}} props */
+function Day({ state, changes }) {
+  const end = now(), begin = end - DAY;
+  const seen = changes.filter((each) => each.at > begin).sort((a, b) => a.at - b.at);
+  const marks = [{ at: begin, state: seen[0]?.before ?? state }, ...seen.map((each) => ({ at: each.at, state: each.after }))];
+  const parts = marks.map((each, i) => ({ state: each.state, for: Math.max(0, (marks[i + 1]?.at ?? end) - each.at) }));
+  const open = parts.filter((each) => each.state === "open"), away = open.reduce((sum, each) => sum + each.for, 0);
+  const words = open.length ? `open ${plural(open.length, "time")}, ${span(away)} in all` : "never open";
+  return html`<span class="day" role="img" aria-label=${words} title=${words}>${parts.map((part, i) => html`<i key=${i} class=${TONES[part.state] ?? "plain"} style=${{ flexGrow: part.for / DAY }}></i>`)}</span>`;
 }

@@ -13,6 +13,7 @@ import { Table, useSelection } from "../lib/table.js";
 import { When } from "../lib/time.js";
 import { shortId } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/ui.js";
+import { Advice } from "./dead/advice.js";
 import { discard, replay } from "./dead/bulk.js";
 import { GroupCard, GroupList } from "./dead/groups.js";
 import { scopeOf } from "./dead/scope.js";
@@ -32,6 +33,7 @@ export function DeadLetters() {
     const found = await get(path`dead/${filter.name}`, { where: filter.where, cursor, limit });
     return { rows: found.letters, cursor: found.cursor };
   }, { of, every: 5_000, when: concerns });
+  const queues = useLoaded("queues", { every: 60_000 });
   const selection = useSelection(of);
   const group = groups.data?.groups.find((/** @type {any} */ each) => each.group === chosen);
   const scope = scopeOf(filter, selection.selected, group);
@@ -53,7 +55,8 @@ export function DeadLetters() {
         <${GroupList} groups=${groups.data?.groups ?? []} chosen=${chosen} isComplete=${groups.data?.complete ?? true}
           choose=${(/** @type {string | null} */ next) => setText(withCondition(text, "group", next))} />
         <div class="dead-letters">
-          ${group ? html`<${GroupCard} group=${group} name=${filter.name} reload=${groups.reload} />` : null}
+          ${group ? html`<${GroupCard} group=${group} base=${path`dead/${filter.name}`} reload=${groups.reload} />` : null}
+          <${Advice} queues=${queues.data?.queues ?? []} names=${Object.keys(group?.queues ?? {})} />
           <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${selection} ...${letters} empty=${html`<${Nothing} isFiltered=${true} />`} />
         </div>
       </div>`}`;
@@ -70,12 +73,12 @@ const COLUMNS = [
 ];
 
 /** @param {{text: string, set: (text: string) => void, problem: string}} props */
-function Search({ text, set, problem }) {
+export function Search({ text, set, problem }) {
   const [typed, setTyped] = useState(text);
   useEffect(() => setTyped(text), [text]);
   const last = typed.split(/\s/).at(-1) ?? "";
   return html`<form class="filter" role="search" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); set(typed.trim()); }}>
-    <div class="search-field"><${Icon} name="search" /><input type="search" aria-label="Filter dead letters" list="conditions" spellcheck=${false}
+    <div class="search-field"><${Icon} name="search" /><input type="search" data-search aria-label="Filter dead letters" list="conditions" spellcheck=${false}
       placeholder='error:"timed out" class:timeout payload.user.id:42 age>2h' value=${typed}
       onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} onChange=${(/** @type {any} */ e) => set(e.target.value.trim())} /></div>
     <datalist id="conditions">${CONDITIONS.map(([name, words]) => html`<option key=${name} value=${`${typed.slice(0, typed.length - last.length)}${name}`}>${words}</option>`)}</datalist>

@@ -1,9 +1,10 @@
-/** Events: what happens, as it happens; one line an event, the newest first. */
+/** Events: what happens, as it happens, one line an event, the newest first; and the archives of services. */
 import { count, plural } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
+import { lazy } from "../lib/lazy.js";
 import { listen } from "../lib/live.js";
-import { Badge, Card, Empty, Head, MessageLink, QueueLink } from "../lib/parts.js";
-import { useQuery } from "../lib/router.js";
+import { Badge, Card, Empty, Head, MessageLink, QueueLink, Tabs } from "../lib/parts.js";
+import { setQuery, useQuery } from "../lib/router.js";
 import { brief } from "../lib/time.js";
 import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
@@ -14,13 +15,21 @@ const TONES = { requeue: "warn", retry: "warn", move_to_dlq: "bad", expire: "bad
 
 /** @typedef {{key: string, at: number, queue: string, event: string, count: number, ids: string[], words: string}} Line */
 
+const Archives = lazy(() => import("./archives.js").then((found) => found.Archives));
+
 export function Events() {
+  const [tab, setTab] = useQuery("tab", "live");
+  return html`<${Head} title="Events" sub=${tab === "live" ? "What happens in every queue and what operators do, from now on. Hold the screen still with the chip above." : "What services of events could not handle, kept by each service for itself."}>
+      <${Tabs} name="What" value=${tab} set=${(/** @type {string} */ next) => { setQuery({ q: null, service: null }); setTab(next); }} options=${[{ value: "live", words: "Live tail" }, { value: "archives", words: "Archives" }]} /><//>
+    ${tab === "live" ? html`<${Live} />` : html`<${Archives} />`}`;
+}
+
+function Live() {
   const [text, setText] = useQuery("q");
   const { lines, total } = useTail();
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = lines.filter((line) => wanted.every((word) => `${line.event} ${line.queue} ${line.words} ${line.ids.join(" ")}`.toLowerCase().includes(word)));
-  return html`<${Head} title="Events" sub="What happens in every queue and what operators do, from now on. Hold the screen still with the chip above." />
-    <div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" aria-label="Filter events" placeholder="requeue payments" spellcheck=${false}
+  return html`<div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" data-search aria-label="Filter events" placeholder="requeue payments" spellcheck=${false}
       value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></div><span class="faint" role="status">${plural(total, "event")} since this page was opened${total > MOST ? `, the last ${count(MOST)} are kept` : ""}</span></div>
     ${shown.length ? html`<${Card} flush><ol class="tail" aria-label="Events">${shown.map((line) => html`<li key=${line.key}>
       <time class="faint" dateTime=${new Date(line.at).toISOString()}>${brief(line.at)}</time><${Badge} tone=${TONES[line.event] ?? "plain"}>${line.event.replaceAll("_", " ")}<//>

@@ -41,7 +41,7 @@ export function Letter({ queue, id }) {
   const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
   const discard = async () => {
     if (!await confirm({
-      title: "Discard", scope: "Let go of this dead letter, for good.", detail: html`<${ForGood} name=${letter.queue} chosen=${{ ids: [letter.id] }} />`, verb: "Discard", danger: true,
+      title: "Discard", scope: "Let go of this dead letter, for good.", detail: html`<${ForGood} base=${path`dead/${letter.queue}`} chosen=${{ ids: [letter.id] }} />`, verb: "Discard", danger: true,
     })) return;
     if (await act(() => post(path`queues/${letter.queue}/messages/${letter.id}/discard`), { doing: "discard it", done: "Discarded." }) !== undefined) {
       lookAgain();

@@ -1,11 +1,12 @@
 /** One message: where it stands, how it came there, what it carries, and what can be done with it now. */
-import { path, post } from "../lib/api.js";
+import { get, path, post } from "../lib/api.js";
 import { Countdown } from "../lib/clock.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
-import { plural, span } from "../lib/format.js";
+import { plural, size, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Json, jsonText } from "../lib/json.js";
+import { useKeys } from "../lib/keys.js";
 import { Badge, Card, Copy, Empty, Failed, Head, MessageLink, QueueLink, StateBadge, Tabs } from "../lib/parts.js";
 import { remember } from "../lib/palette.js";
 import { at, go, href, useQuery } from "../lib/router.js";
@@ -25,6 +26,7 @@ export function Message({ queue, id }) {
   const history = useLoaded(message ? `${where}/history` : null, { every: 10_000, when: isAbout });
   const policy = useLoaded(path`queues/${queue}`, { every: 60_000 });
   const [tab, setTab] = useQuery("tab", "body");
+  const mayRaw = useCan("raw");
   useEffect(() => remember(queue, id), [queue, id]);
   const up = { href: href(at`/queues/${queue}`), words: queue };
   if (error && (!message || error.status === 404)) return html`<${Head} title="Message" up=${up} sub=${id} /><${Card}>${error.status === 404
@@ -42,7 +44,8 @@ export function Message({ queue, id }) {
       <div class="stack">
         <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
           { value: "body", words: "Body" }, { value: "headers", words: "Headers", count: Object.keys(message.headers).length || null },
-          { value: "failure", words: "Failure", count: message.failure ? "!" : null }, { value: "commands", words: "Commands" }]} />
+          { value: "failure", words: "Failure", count: message.failure ? "!" : null }, { value: "commands", words: "Commands" },
+          ...(mayRaw ? [{ value: "stored", words: "As stored" }] : [])]} />
         <${Tab} tab=${tab} message=${message} />
       </div>
     </div>`;
@@ -50,11 +53,13 @@ export function Message({ queue, id }) {
 
 /** @param {{message: any, most: number | undefined}} props */
 function Facts({ message, most }) {
+  const kind = message.task_name || message.kind;
   const facts = [
     ["Queue", html`<${QueueLink} queue=${message.queue} />`],
     ["Priority", message.priority],
     ["Attempt", html`${message.attempt}${most ? html`<span class="faint"> of ${most}</span>` : null}`],
     ["Put", html`<${When} at=${message.put_at} />`],
+    ...(kind ? [["Same kind", html`<a class="inline-link" href=${href("/dead", { q: `queue:${message.queue} kind:${kind}` })}>Dead letters</a>`]] : []),
     ...(message.state === "processing" ? [["Worker", message.consumer || "—"], ["Time left", html`<${Countdown} deadline=${message.deadline} from=${message.started_at} label="until " />`]] : []),
     ...(message.state === "scheduled" ? [["Due in", html`<${Countdown} deadline=${message.due} over="now" />`]] : []),
     ...(message.state === "dead" ? [["Died", html`<${When} at=${message.failed_at} />`]] : []),
@@ -80,6 +85,7 @@ function Actions({ message, again }) {
     again();
     if (made) go(at`/queues/${queue}/messages/${made.replayed_as}`);
   };
+  useKeys(may.replay && state === "dead" ? [{ keys: "r", words: "Replay this message", group: "Message", run: () => void replay() }] : [], [state, message.replayed_as.length]);
   const reschedule = async () => {
     const delay = await show({ title: "Reschedule", body: Delay });
     if (delay) await run("reschedule", { delay }, `Due in ${delay}.`);
@@ -91,7 +97,7 @@ function Actions({ message, again }) {
     ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m" }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
       <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.")}><${Icon} name="back" />Release…</button>` : null}
     ${may.replay && state === "dead" ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
-    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.", html`<${ForGood} name=${queue} chosen=${{ ids: [id] }} />`)}>Discard…</button>` : null}`;
+    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.", html`<${ForGood} base=${path`dead/${queue}`} chosen=${{ ids: [id] }} />`)}>Discard…</button>` : null}`;
 }
 
 /** @param {{close: (value?: any) => void}} props */
@@ -123,10 +129,21 @@ function Tab({ tab, message }) {
   if (tab === "headers") return html`<${Card}>${Object.keys(message.headers).length ? html`<dl class="settings">${Object.entries(message.headers).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${value}</code></dd></div>`)}</dl>`
     : html`<${Empty} icon="message" title="No headers">A producer may put some beside the body, such as a traceparent.<//>`}<//>`;
   if (tab === "failure") return html`<${FailureCard} message=${message} />`;
+  if (tab === "stored") return html`<${AsStored} message=${message} />`;
   if (tab === "commands") return html`<${Snippets} message=${message} />`;
   const text = message.body !== undefined ? jsonText(message.body) : message.body_base64;
   return html`<${Card} title=${message.content_type} actions=${html`<${Copy} text=${text} words="Copy the body" />`}>
     ${message.body !== undefined ? html`<${Json} value=${message.body} />` : html`<p class="muted">Bytes, as base64:</p><pre class="raw">${message.body_base64}</pre>`}<//>`;
+}
+
+/** What the store itself holds, shown when it is asked for: it hides no secret, and the audit says who looked. @param {{message: any}} props */
+function AsStored({ message }) {
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const look = () => act(() => get(path`queues/${message.queue}/messages/${message.id}` + "/stored"), { doing: "look into the store" }).then((told) => told && setFound(told));
+  if (!found) return html`<${Card}><${Empty} icon="key" title="What the store itself holds">Every value by its key, table or field, with nothing hidden. The audit will say that you looked.<//>
+    <p class="center"><button class="button" onClick=${look}>Show it</button></p><//>`;
+  return html`<${Card} flush title=${`In ${found.engine}`} actions=${html`<button class="button small" onClick=${look}>Look again</button>`}><table aria-label="What is stored"><thead><tr><th scope="col">Where</th><th scope="col">Value</th><th scope="col" class="end">Size</th></tr></thead>
+    <tbody>${found.parts.map((/** @type {any} */ part) => html`<tr key=${part.place}><td title=${part.place}><code>${part.place}</code></td><td class="stored">${part.text ?? html`<span class="faint">hex</span> ${part.hex}`}</td><td class="end">${size(part.size)}</td></tr>`)}</tbody></table><//>`;
 }
 
 /** @param {{message: any}} props */

@@ -1,12 +1,13 @@
 /** Overview: is everything well, and if not, where and why; then the numbers. */
 import { Chart, Sparkline } from "../lib/chart.js";
+import { now } from "../lib/clock.js";
 import { standing, total, useLoaded } from "../lib/data.js";
 import { count, mark, plural, rate, short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
-import { Card, Empty, Head } from "../lib/parts.js";
-import { href } from "../lib/router.js";
+import { Card, Empty, Head, Tabs } from "../lib/parts.js";
+import { href, useQuery, useRange } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
-import { When } from "../lib/time.js";
+import { brief, When } from "../lib/time.js";
 import { html } from "../lib/ui.js";
 import { findingsOf, findingsOfRoom } from "../lib/verdict.js";
 import { QueueTable } from "./queues.js";
@@ -21,6 +22,7 @@ export function Overview() {
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
   const breakers = useLoaded("breakers", { every: 10_000 });
   const samples = useLoaded("samples", { every: 10_000, query: { over: "1h" } });
+  const day = useLoaded("samples", { every: 60_000, query: { over: "1d" } });
   const groups = useLoaded("dead/-/groups", { every: 15_000, query: { limit: 5 }, when: (event) => event.name === "move_to_dlq" });
   if (!room) return html`<${Head} title="Overview" /><p class="loading" role="status">Loading…</p>`;
   if (!room.queues.length) return html`<${Head} title="Overview" /><${Card}><${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>
@@ -32,7 +34,7 @@ export function Overview() {
   ].sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
   return html`<${Head} title="Overview" sub=${`${plural(room.queues.length, "queue")} on ${room.engine}`} />
     <${Verdict} findings=${findings} />
-    <${Tiles} room=${room} samples=${samples.data} />
+    <${Tiles} room=${room} samples=${samples.data} day=${day.data} />
     <${Charts} samples=${samples.data} />
     <${Card} flush title="Queues" actions=${html`<a class="inline-link" href=${href("/queues")}>All queues</a>`}>
       <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} /><//>
@@ -66,12 +68,14 @@ function Verdict({ findings }) {
   </section>`;
 }
 
-/** @param {{room: import("../lib/data.js").Standing, samples: any}} props */
-function Tiles({ room, samples }) {
+/** @param {{room: import("../lib/data.js").Standing, samples: any, day: any}} props */
+function Tiles({ room, samples, day }) {
   const kept = samples?.standing ?? {}, rates = samples?.rates ?? {};
   const oldest = Math.max(0, ...room.queues.map((queue) => queue.oldest));
   const overdue = total(room, "overdue"), dead = total(room, "dead");
-  const before = kept.dead?.[0] ?? dead;
+  // By the hour, and so from up to an hour after a day ago; a room that is younger says how far it reaches.
+  const [before, since] = [day?.standing.dead[0] ?? kept.dead?.[0] ?? dead, room.now - (day?.at[0] ?? samples?.at[0] ?? room.now)];
+  const reach = since > 22 * HOUR ? "24 h" : span(Math.ceil(since / 60_000) * 60_000);
   const done = last(rates.acked), failed = (last(rates.retried) ?? 0) + (last(rates.dead) ?? 0);
   const share = done == null || done + failed === 0 ? 0 : (100 * failed) / (done + failed);
   return html`<div class="tiles">
@@ -79,7 +83,7 @@ function Tiles({ room, samples }) {
     <${Tile} words="Oldest ready" value=${oldest ? span(oldest) : "—"} values=${kept.oldest} tone="warn" />
     <${Tile} words="Processing" value=${short(total(room, "processing"))} values=${kept.processing} note=${overdue ? `${count(overdue)} overdue` : ""} bad=${overdue > 0} href=${href("/processing")} />
     <${Tile} words="Scheduled" value=${short(total(room, "scheduled"))} values=${kept.scheduled} href=${href("/scheduled")} />
-    <${Tile} words="Dead letters" value=${short(dead)} values=${kept.dead} tone="bad" note=${dead > before ? `+${short(dead - before)} in 1 h` : ""} bad=${dead > before} href=${href("/dead")} />
+    <${Tile} words="Dead letters" value=${short(dead)} values=${kept.dead} tone="bad" note=${dead > before ? `+${short(dead - before)} in ${reach}` : ""} bad=${dead > before} href=${href("/dead")} />
     <${Tile} words="Throughput" value=${done == null ? "—" : rate(done)} values=${rates.acked} tone="good" note=${share ? `${share < 1 ? share.toFixed(1) : Math.round(share)} % fail` : ""} bad=${share >= 5} />
   </div>`;
 }
@@ -94,18 +98,39 @@ function Tile({ words, value, values = [], note = "", bad = false, tone = "accen
   return to ? html`<a class="tile" href=${to}>${inner}</a>` : html`<div class="tile">${inner}</div>`;
 }
 
-/** @param {{samples: any, target?: number | null}} props */
-export function Charts({ samples, target = null }) {
+/** How far back charts reach: what the address says, in words, and in ms. @type {Record<string, [string, number]>} */
+const SPANS = { "10m": ["10 min", HOUR / 6], "1h": ["1 hour", HOUR], "12h": ["12 hours", 12 * HOUR], "30d": ["30 days", 720 * HOUR] };
+
+/** @param {{samples: any, target?: number | null, queue?: string}} props samples: of the last hour */
+export function Charts({ samples: hour, target = null, queue = "" }) {
+  const [over, setOver] = useQuery("over", "1h");
+  const [range, setRange] = useRange("range");
+  const [words, reach] = SPANS[over] ?? SPANS["1h"];
+  const longer = useLoaded(reach > HOUR ? "samples" : null, { every: 60_000, query: { queue: queue || null, over } });
+  const samples = reach > HOUR ? longer.data : hour;
+  const choice = html`<${Tabs} name="How far back" value=${over} set=${(/** @type {string} */ next) => { setRange(null); setOver(next); }} options=${Object.entries(SPANS).map(([value, [each]]) => ({ value, words: each }))} />`;
+  return html`<section class="charts" aria-label="Charts"><div class="row">${choice}${range ? html`<${Selected} range=${range} queue=${queue} clear=${() => setRange(null)} />`
+    : html`<span class="faint hint">Draw over a chart to look at a part of it.</span>`}</div>
+    <${Drawn} samples=${samples} words=${`last ${words.replace(/^1 /, "")}`} reach=${reach} range=${range} brush=${setRange} target=${target} /></section>`;
+}
+
+/** The range that was drawn, and where else to look at it. @param {{range: import("../lib/router.js").Range, queue: string, clear: () => void}} props */
+const Selected = ({ range, queue, clear }) => html`<span class="selection-bar" role="status"><span>${brief(range.from)} – ${brief(range.to)} <span class="muted">(${span(range.to - range.from)})</span></span>
+  <a class="button small" href=${href("/dead", { q: `${queue ? `queue:${queue} ` : ""}since:${new Date(range.from).toISOString()} until:${new Date(range.to).toISOString()}` })}>What died then</a>
+  <button class="button small" onClick=${clear}>Show all</button></span>`;
+
+/** @param {{samples: any, words: string, reach: number, range: import("../lib/router.js").Range | null, brush: (range: import("../lib/router.js").Range) => void, target: number | null}} props */
+function Drawn({ samples, words, reach, range, brush, target }) {
   if (!samples) return null;
   if (samples.at.length < 2) return html`<${Card}><p class="muted">Charts begin as soon as a keeper has taken two samples: one every ten seconds.</p><//>`;
   const { at, rates, standing: kept, waits } = samples;
   return html`<div class="grid">
-    <${Card} title="Messages a second" actions="last hour">
-      <${Chart} name="Messages a second" times=${at} over=${HOUR} text=${rate} lines=${[
+    <${Card} title="Messages a second" actions=${range ? "selected" : words}>
+      <${Chart} name="Messages a second" times=${at} over=${reach} range=${range} brush=${brush} text=${rate} lines=${[
         { words: "put", tone: "accent", values: rates.put }, { words: "done", tone: "good", values: rates.acked, fill: true },
         { words: "failed", tone: "bad", values: rates.retried.map((/** @type {number | null} */ each, /** @type {number} */ i) => (each == null ? null : each + (rates.dead[i] ?? 0))) }]} /><//>
-    <${Card} title="Waiting" actions="last hour">
-      <${Chart} name="How long messages wait" times=${at} over=${HOUR} text=${span} mark=${mark} target=${target} lines=${[
+    <${Card} title="Waiting" actions=${range ? "selected" : words}>
+      <${Chart} name="How long messages wait" times=${at} over=${reach} range=${range} brush=${brush} text=${span} mark=${mark} target=${target} lines=${[
         { words: "oldest ready", tone: "warn", values: kept.oldest, fill: true }, ...waited(at, waits)]} /><//></div>`;
 }
 
@@ -115,7 +140,12 @@ function waited(times, waits) {
   const minutes = new Map(waits.map((wait) => [Math.floor(wait.at / 60_000), wait]));
   /** @param {"p50" | "p95"} name */
   const line = (name) => times.map((time) => minutes.get(Math.floor(time / 60_000))?.[name] ?? null);
-  return [{ words: "p95 wait", tone: "accent", values: line("p95") }, { words: "p50", tone: "text-faint", values: line("p50"), dash: true }];
+  // The newest minute is not over: what it tells so far is dashed.
+  const newest = Math.max(...minutes.keys());
+  const p95 = line("p95"), begun = times.findIndex((time) => Math.floor(time / 60_000) >= newest);
+  const isOpen = begun >= 0 && newest >= Math.floor(now() / 60_000);
+  return [{ words: "p95 wait", tone: "accent", values: isOpen ? p95.map((value, i) => (i < begun ? value : null)) : p95 },
+    ...(isOpen ? [{ words: "this minute", tone: "accent", values: p95.map((value, i) => (i >= begun - 1 ? value : null)), dash: true }] : []), { words: "p50", tone: "text-faint", values: line("p50"), dash: true }];
 }
 
 /** @param {{groups: any[]}} props */

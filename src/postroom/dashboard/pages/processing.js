@@ -2,7 +2,7 @@
 import { path, post } from "../lib/api.js";
 import { Countdown, everySecond, now } from "../lib/clock.js";
 import { lookAgain, standing, total } from "../lib/data.js";
-import { show } from "../lib/dialog.js";
+import { confirm, show } from "../lib/dialog.js";
 import { messagesOf } from "../lib/everywhere.js";
 import { count, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
@@ -41,7 +41,7 @@ export function Processing() {
         <option value="">All queues</option>${[...new Set([...names, ...(queue ? [queue] : [])])].sort().map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>
     <//>
     <${Strip} />
-    <div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" aria-label="Filter what is processing" spellcheck=${false}
+    <div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" data-search aria-label="Filter what is processing" spellcheck=${false}
       placeholder="overdue:yes worker:web-1 left<10s charge_card" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></div></div>
     ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Processing" fill open=${open}
       columns=${columns(mayMove, outcomes, found.reload)} ...${found} rows=${rows} keyOf=${(/** @type {any} */ row) => `${row.queue} ${row.id}`}
@@ -109,10 +109,15 @@ function Actions({ row, reload }) {
   const where = path`queues/${row.queue}/messages/${row.id}`;
   /** @param {string} verb @param {any} body @param {string} doing @param {string} done */
   const run = (verb, body, doing, done) => act(() => post(`${where}/${verb}`, body), { doing, done }).then(() => (reload(), lookAgain()));
+  const bury = async () => {
+    const asked = await confirm({ title: "Give it up", scope: "This one message is taken from its worker and becomes a dead letter.", detail: "The worker is told that it is lost; what it has done of it is not undone.", verb: "Give it up", danger: true, reason: true });
+    if (asked) await run("bury", { reason: asked.reason }, "give it up", "It is a dead letter now.");
+  };
   return html`<${Menu} label=${`Actions for ${row.id}`} items=${[
     { words: "One more minute", icon: "clock", run: () => run("extend", { span: 60 }, "give it more time", "It has another minute.") },
     { words: "More time…", icon: "clock", run: () => show({ title: "More time", body: Extend }).then((given) => given && run("extend", { span: given }, "give it more time", `It has another ${given}.`)) },
     { words: "Release now", icon: "replay", run: () => run("release", undefined, "release it", "Released: whoever worked on it is told that it is lost.") },
+    { words: "Give it up…", icon: "trash", danger: true, run: () => void bury() },
   ]} />`;
 }
 

@@ -4,6 +4,7 @@ import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
 import { short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
+import { useKeys } from "../lib/keys.js";
 import { Badge, Card, Empty, Failed, Head, Menu, MessageLink, Tabs } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
@@ -45,6 +46,7 @@ export function Queue({ queue }) {
 function Actions({ queue, paused, reload }) {
   const mayPause = useCan("pause"), mayPurge = useCan("purge"), mayPut = useCan("put");
   const pause = pausing(queue, paused, reload);
+  useKeys(mayPause ? [{ keys: "p", words: paused ? "Resume this queue" : "Pause this queue", group: "Queue", run: () => pause.run() }] : [], [paused]);
   return html`${mayPut ? html`<button class="button" onClick=${() => show({ title: `Put a message into ${queue}`, body: PutForm, props: { queue } })}><${Icon} name="plus" />Put a message</button>` : null}
     ${mayPause ? html`<button class="button" onClick=${pause.run}><${Icon} name=${pause.icon} />${pause.words}</button>` : null}
     <${Menu} label="More actions" items=${mayPurge ? [{ words: "Purge…", icon: "trash", danger: true, run: () => purge(queue, reload) }] : []} />`;
@@ -106,7 +108,7 @@ function Figures({ stats, view, promise }) {
 function QueueCharts({ queue, target }) {
   const samples = useLoaded("samples", { every: 10_000, query: { queue, over: "1h" } });
   if (samples.error) return html`<${Card}><${Failed} error=${samples.error} retry=${samples.reload} /><//>`;
-  return html`<${Charts} samples=${samples.data} target=${target} />`;
+  return html`<${Charts} samples=${samples.data} target=${target} queue=${queue} />`;
 }
 
 /** The settings, in the order in which people ask for them. @type {[string, [string, string][]][]} */

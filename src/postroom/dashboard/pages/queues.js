@@ -19,21 +19,30 @@ export function Queues() {
   const room = useStore(standing);
   const views = useLoaded("queues", { every: 5_000, when: (event) => event.name === "lifecycle" });
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const workers = useLoaded("workers", { every: 10_000 });
   const [wanted, setWanted] = useQuery("name");
   const stats = (room?.queues ?? []).filter(({ queue }) => queue.toLowerCase().includes(wanted.toLowerCase()));
   return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") : ""}>
       <div class="search-field"><${Icon} name="search" /><input type="search" data-search placeholder="Filter by name" aria-label="Filter by name" value=${wanted}
         onInput=${(/** @type {any} */ e) => setWanted(e.target.value)} /></div><//>
-    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} isLoading=${!room} reload=${views.reload}
+    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
       empty=${wanted ? html`<${Empty} icon="search" title="No queue is called like that">“${wanted}” is in no name.<//>`
         : html`<${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>A queue comes into being with its first message.<//>`} />`;
 }
 
+/** How many work on each queue, without those that were lost. @param {{queues: string[], lost: boolean}[]} workers */
+function staffOf(workers) {
+  /** @type {Record<string, number>} */
+  const found = {};
+  for (const queue of workers.filter(({ lost }) => !lost).flatMap(({ queues }) => queues)) found[queue] = (found[queue] ?? 0) + 1;
+  return found;
+}
+
 /**
  * @param {{stats: import("../lib/data.js").QueueStats[], views?: QueueView[], sla?: import("../lib/verdict.js").Sla[], fill?: boolean,
- *   isLoading?: boolean, empty?: any, reload?: () => void}} props
+ *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>}} props staff: how many work on each
  */
-export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {} }) {
+export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff }) {
   const view = new Map(views.map((each) => [each.queue, each]));
   const promise = new Map(sla.map((each) => [each.queue, each]));
   const mayPause = useCan("pause"), mayPurge = useCan("purge");
@@ -43,17 +52,20 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
     ...(mayPause ? [pausing(row.queue, row.paused, reload)] : []),
     ...(mayPurge ? [{ words: "Purge…", icon: "trash", danger: true, run: () => purge(row.queue, reload) }] : []),
   ];
+  /** Only where all are shown: the worst ten in another order would be no list of the worst. @param {(row: any) => number | string} sort */
+  const by = (sort) => (fill ? { sort } : {});
   const columns = [
-    { id: "queue", title: "Queue", cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+    { id: "queue", ...by((row) => row.queue), title: "Queue", cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
     { id: "verdict", title: "Verdict", cell: (/** @type {any} */ row) => html`<${VerdictBadge} finding=${row.finding} stats=${row} />` },
-    { id: "ready", title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.ready) },
-    { id: "processing", title: "Processing", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => inFlight(row, view.get(row.queue)) },
-    { id: "scheduled", title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
-    { id: "dead", title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
-    { id: "pace", title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => done(row.queue) },
+    { id: "ready", ...by((row) => row.ready), title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.ready) },
+    { id: "processing", ...by((row) => row.processing), title: "Processing", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => inFlight(row, view.get(row.queue)) },
+    { id: "scheduled", ...by((row) => row.scheduled), title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
+    { id: "dead", ...by((row) => row.dead), title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
+    { id: "pace", ...by((row) => pace(row.queue, "acked") ?? 0), title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => done(row.queue) },
+    ...(staff ? [{ id: "workers", ...by((row) => staff[row.queue] ?? 0), title: "Workers", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(staff[row.queue] ?? 0) }] : []),
     { id: "mix", title: "", label: "Shares", wide: true, cell: (/** @type {any} */ row) => html`<${Bar} parts=${parts(row)} />` },
-    { id: "oldest", title: "Oldest", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => (row.oldest ? span(row.oldest) : html`<span class="zero">—</span>`) },
-    { id: "sla", title: "p95 wait", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Promise95} sla=${promise.get(row.queue)} />` },
+    { id: "oldest", ...by((row) => row.oldest), title: "Oldest", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => (row.oldest ? span(row.oldest) : html`<span class="zero">—</span>`) },
+    { id: "sla", ...by((row) => promise.get(row.queue)?.p95 ?? 0), title: "p95 wait", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Promise95} sla=${promise.get(row.queue)} />` },
     ...(fill && (mayPause || mayPurge) ? [{ id: "actions", title: "", label: "Actions", width: "48px", cell: (/** @type {any} */ row) => html`<${Menu} label=${`Actions for ${row.queue}`} items=${actions(row)} />` }] : []),
   ];
   return html`<${Table} name="Queues" fill=${fill} columns=${columns} rows=${rows} isLoading=${isLoading} empty=${empty} open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}`)} />`;

@@ -8,18 +8,18 @@ import { roleName, session, useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
 import { theme } from "../lib/theme.js";
-import { absolute, When, zone } from "../lib/time.js";
+import { absolute, setZone, When, zone } from "../lib/time.js";
 import { html } from "../lib/ui.js";
 
 export function Settings() {
   const [tab, setTab] = useQuery("tab", "room");
   const mayConfig = useCan("config"), mayAudit = useCan("audit");
   const tabs = [
-    { value: "room", words: "Room" }, ...(mayConfig ? [{ value: "config", words: "Configuration" }] : []),
+    { value: "room", words: "Room" }, ...(mayConfig ? [{ value: "health", words: "Health" }] : []), ...(mayConfig ? [{ value: "config", words: "Configuration" }] : []),
     ...(mayAudit ? [{ value: "audit", words: "Audit" }] : []), { value: "browser", words: "This browser" },
   ];
   return html`<${Head} title="Settings"><${Tabs} name="What" value=${tab} set=${setTab} options=${tabs} /><//>
-    ${tab === "config" && mayConfig ? html`<${Configuration} />` : tab === "audit" && mayAudit ? html`<${Audit} />` : tab === "browser" ? html`<${Browser} />` : html`<${Room} />`}`;
+    ${tab === "health" && mayConfig ? html`<${Health} />` : tab === "config" && mayConfig ? html`<${Configuration} />` : tab === "audit" && mayAudit ? html`<${Audit} />` : tab === "browser" ? html`<${Browser} />` : html`<${Room} />`}`;
 }
 
 function Room() {
@@ -31,6 +31,22 @@ function Room() {
     ${room.redis_active === null ? null : html`<div><dt>Spool</dt><dd>${room.redis_active ? "not needed: Redis is there" : `in use, with ${room.spooled} messages`}</dd></div>`}
     ${room.memory_used == null ? null : html`<div><dt>Memory</dt><dd>${size(room.memory_used)}${room.memory_limit ? ` of ${size(room.memory_limit)}` : ", without a limit"}</dd></div>`}
     <div><dt>Server time</dt><dd>${absolute(room.now)}</dd></div></dl><//>`;
+}
+
+/** @type {Record<string, import("../lib/parts.js").Tone>} */
+const TONES = { ok: "good", warn: "warn", fail: "bad" };
+
+/** What `postroom doctor` says. */
+function Health() {
+  const { data, error, reload } = useLoaded("doctor", { every: 30_000 });
+  if (error && !data) return html`<${Failed} error=${error} retry=${reload} />`;
+  const worst = [...(data ?? [])].sort((a, b) => Object.keys(TONES).indexOf(b.level) - Object.keys(TONES).indexOf(a.level));
+  return html`<${Card} flush><${Table} name="Health" rows=${worst} isLoading=${!data} keyOf=${(/** @type {any} */ row) => `${row.check} ${row.text}`} columns=${[
+    { id: "level", title: "", label: "How it is", width: "72px", cell: (/** @type {any} */ row) => html`<${Badge} tone=${TONES[row.level] ?? "plain"} dot>${row.level}<//>` },
+    { id: "check", title: "Looked at", cell: (/** @type {any} */ row) => html`<strong>${row.check}</strong>` },
+    { id: "text", title: "Found", grows: true, cell: (/** @type {any} */ row) => html`<span title=${row.text}>${row.text}</span>` },
+    { id: "advice", title: "What to do", wide: true, cell: (/** @type {any} */ row) => html`<span class="muted" title=${row.advice}>${row.advice || "—"}</span>` },
+  ]} /><//>`;
 }
 
 function Configuration() {
@@ -67,6 +83,6 @@ function Browser() {
     <p>${who && who !== "unknown" ? html`You are <strong>${who.name}</strong>${roleName() ? ` (${roleName()})` : ""}.` : null}</p>
     <label class="field"><span>Theme</span><select class="narrow" value=${look} onChange=${(/** @type {any} */ e) => theme.set(e.target.value)}>
       <option value="auto">As the system</option><option value="light">Light</option><option value="dark">Dark</option></select></label>
-    <label class="field"><span>Times</span><select class="narrow" value=${when} onChange=${(/** @type {any} */ e) => zone.set(e.target.value)}>
+    <label class="field"><span>Times</span><select class="narrow" value=${when} onChange=${(/** @type {any} */ e) => setZone(e.target.value)}>
       <option value="local">Your time zone</option><option value="utc">UTC</option></select></label></div><//>`;
 }

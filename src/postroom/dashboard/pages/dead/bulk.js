@@ -1,5 +1,5 @@
 /** The dialogs of bulk work: what it would do is asked before it is offered. */
-import { path, post, Problem } from "../../lib/api.js";
+import { post, Problem } from "../../lib/api.js";
 import { show } from "../../lib/dialog.js";
 import { count, plural } from "../../lib/format.js";
 import { follow } from "../../lib/jobs.js";
@@ -50,14 +50,15 @@ function Replay({ scope, close }) {
   const [again, setAgain] = useState(false);
   const [rate, setRate] = useState("");
   const [to, setTo] = useState("");
-  const where = path`dead/${scope.name}/replay`;
+  const where = `${scope.base}/replay`;
   const options = { again, ...(to ? { to } : {}) };
   const { plan, problem } = useDryRun(where, { ...scope.body, ...options });
   const isOne = plan?.eligible === 1;
+  const mayCanary = !scope.without?.includes("canary"), mayTo = !scope.without?.includes("to");
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
-    const job = await act(() => post(where, { ...scope.body, ...options, canary: canary && !isOne, ...(rate ? { rate } : {}) }), { doing: "replay" });
+    const job = await act(() => post(where, { ...scope.body, ...options, ...(mayCanary ? { canary: canary && !isOne } : {}), ...(rate ? { rate } : {}) }), { doing: "replay" });
     if (!job) return;
     follow(job);
     close(true);
@@ -65,13 +66,13 @@ function Replay({ scope, close }) {
   return html`<form class="dialog-form" onSubmit=${submit}>
     <p class="scope">Put ${scope.words} again.</p>
     <${Plan} plan=${plan} problem=${problem} verb="put again" />
-    <label class="check"><input type="checkbox" checked=${canary && !isOne} disabled=${isOne} onChange=${() => setCanary(!canary)} />
-      One first: the rest follows when it has succeeded</label>
+    ${mayCanary ? html`<label class="check"><input type="checkbox" checked=${canary && !isOne} disabled=${isOne} onChange=${() => setCanary(!canary)} />
+      One first: the rest follows when it has succeeded</label>` : null}
     <label class="check"><input type="checkbox" checked=${again} onChange=${() => setAgain(!again)} />
       Also those that were replayed before</label>
     <div class="two">
       <label class="field"><span>At most <em>optional</em></span><input placeholder="50/s" value=${rate} onInput=${(/** @type {any} */ e) => setRate(e.target.value.trim())} /></label>
-      <label class="field"><span>Into queue <em>optional</em></span><input placeholder="where each was" value=${to} onChange=${(/** @type {any} */ e) => setTo(e.target.value.trim())} /></label>
+      ${mayTo ? html`<label class="field"><span>Into queue <em>optional</em></span><input placeholder="where each was" value=${to} onChange=${(/** @type {any} */ e) => setTo(e.target.value.trim())} /></label>` : null}
     </div>
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
       <button type="submit" class="button primary" disabled=${!plan?.eligible}>${plan?.eligible ? `Replay ${plural(plan.eligible, "letter")}` : "Replay"}</button></footer>
@@ -84,7 +85,7 @@ const MANY = 10;
 /** @param {{scope: Scope, close: (done?: boolean) => void}} props */
 function Discard({ scope, close }) {
   const [typed, setTyped] = useState("");
-  const where = path`dead/${scope.name}/discard`;
+  const where = `${scope.base}/discard`;
   const { plan, problem } = useDryRun(where, scope.body);
   const asks = plan?.eligible >= MANY;
   const isReady = Boolean(plan?.eligible) && (!asks || typed === String(plan.eligible));
@@ -99,7 +100,7 @@ function Discard({ scope, close }) {
   };
   return html`<form class="dialog-form" onSubmit=${submit}>
     <p class="scope">Let go of ${scope.words}, for good.</p>
-    <${ForGood} name=${scope.name} chosen=${scope.body} />
+    <${ForGood} base=${scope.base} chosen=${scope.body} />
     <${Plan} plan=${plan} problem=${problem} verb="discarded" />
     ${asks ? html`<label class="field"><span>Type <code>${plan.eligible}</code> to go on</span>
       <input autocomplete="off" value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} /></label>` : null}

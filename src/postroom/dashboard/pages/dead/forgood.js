@@ -2,17 +2,17 @@
  * What a discard takes and what it leaves. It has no undo, so none is offered: the letter is gone from the store in one step, and
  * holding it back here for a while would say "discarded" of something that still is. What can be had is a copy, taken before.
  */
-import { BASE, path, queryText } from "../../lib/api.js";
+import { BASE, queryText } from "../../lib/api.js";
 import { useCan } from "../../lib/session.js";
 import { html } from "../../lib/ui.js";
 
-/** @param {{name: string, chosen: {ids: string[]} | {where: string[]}}} props */
-export function ForGood({ name, chosen }) {
+/** @param {{base: string, chosen: {ids: string[]} | {where: string[]}}} props */
+export function ForGood({ base, chosen }) {
   const mayExport = useCan("raw");
   const where = "where" in chosen ? chosen.where : chosen.ids.length === 1 ? [`task=${chosen.ids[0]}`] : null;
   return html`<ul class="forgood">
     <li><b>Goes:</b> the payload, the error with its traceback, and all attempts. This cannot be undone.</li>
     <li><b>Stays:</b> the notes about its group, and a line in the audit that says who did it.</li>
-    ${mayExport && where ? html`<li><b>A way back:</b> <a class="inline-link" href=${BASE + path`dead/${name}/export` + queryText({ where })} download="dead-letters.jsonl">download a copy first</a>; <code>postroom dead import</code> makes dead letters of it again. The audit tells that it was taken.</li>` : null}
+    ${mayExport && where ? html`<li><b>A way back:</b> <a class="inline-link" href=${`${BASE}${base}/export${queryText({ where })}`} download="dead-letters.jsonl">download a copy first</a>; <code>postroom dead import</code> makes dead letters of it again. The audit tells that it was taken.</li>` : null}
   </ul>`;
 }

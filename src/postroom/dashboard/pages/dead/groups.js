@@ -31,19 +31,20 @@ export const GroupList = ({ groups, chosen, choose, isComplete }) => html`<nav c
     <span class="group-head"><strong>${group.exception || "No exception"}</strong><b class="group-count">${count(group.count)}</b></span>
     <span class="group-foot"><${Status} group=${group} />${group.incident?.bucket ? html`<${Badge}>${group.incident.bucket}<//>` : null}
       ${group.classification && group.classification !== "exception" ? html`<${Badge} tone="warn">${group.classification}<//>` : null}
+      ${group.incident?.author ? html`<span class="faint" title="Who noted something last">${group.incident.author} ·</span>` : null}
       <span class="faint">${group.task_name || Object.keys(group.queues).join(", ")} · last <${When} at=${group.last} /></span></span>
   </button>`)}
   ${isComplete ? null : html`<p class="faint">There are more groups than are shown: narrow the search.</p>`}</nav>`;
 
-/** @param {{group: Group, name: string, reload: () => void}} props */
-export function GroupCard({ group, name, reload }) {
+/** @param {{group: Group, base: string, reload: () => void}} props base: where its letters are, as dead/- */
+export function GroupCard({ group, base, reload }) {
   const mayNote = useCan("note");
   const known = group.incident;
   /** @param {string} next */
-  const set = (next) => act(() => post(path`dead/${name}/groups/${group.group}/note`, { status: next }), {
-    doing: `note that it is ${next}`, done: `Noted: ${next}.`, undo: () => post(path`dead/${name}/groups/${group.group}/note`, { status: status(group) }),
+  const set = (next) => act(() => post(base + path`/groups/${group.group}/note`, { status: next }), {
+    doing: `note that it is ${next}`, done: `Noted: ${next}.`, undo: () => post(base + path`/groups/${group.group}/note`, { status: status(group) }),
   }).then(reload);
-  const note = () => show({ title: "Incident note", body: Note, props: { group, name } }).then((done) => done && reload());
+  const note = () => show({ title: "Incident note", body: Note, props: { group, base } }).then((done) => done && reload());
   return html`<section class="card incident" aria-label="Group">
     <header class="card-head"><h2>${group.exception || "No exception"}</h2><div class="card-actions">
       ${mayNote && status(group) === "open" ? html`<button class="button small" onClick=${() => set("acknowledged")}>Acknowledge</button>` : null}
@@ -65,8 +66,8 @@ export function GroupCard({ group, name, reload }) {
 /** What was noted at one time: the words, else which facts. @param {Record<string, string>} what */
 const said = ({ text, ...facts }) => text || Object.entries(facts).map(([name, value]) => `${name}: ${value || "—"}`).join(", ");
 
-/** @param {{group: Group, name: string, close: (done?: boolean) => void}} props */
-function Note({ group, name, close }) {
+/** @param {{group: Group, base: string, close: (done?: boolean) => void}} props */
+function Note({ group, base, close }) {
   const known = group.incident;
   const [given, setGiven] = useState({
     text: "", status: status(group), bucket: known?.bucket ?? "", cause: known?.cause ?? "", fix: known?.fix ?? "", link: known?.link ?? "",
@@ -77,7 +78,7 @@ function Note({ group, name, close }) {
   const submit = async (event) => {
     event.preventDefault();
     const body = { ...given, bucket: given.bucket || null };
-    if (await act(() => post(path`dead/${name}/groups/${group.group}/note`, body), { doing: "keep the note", done: "Noted." })) close(true);
+    if (await act(() => post(base + path`/groups/${group.group}/note`, body), { doing: "keep the note", done: "Noted." })) close(true);
   };
   return html`<form class="dialog-form" onSubmit=${submit}>
     <label class="field"><span>What happened</span><textarea rows="3" autofocus maxlength="2000" ...${bind("text")}></textarea></label>
