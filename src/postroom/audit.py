@@ -68,7 +68,8 @@ class Watched:
     """Why something is done, and whether it was noted; see `watched`."""
 
     def __init__(self, why: str) -> None:
-        self.why, self.noted = why, False
+        self.why: str = why
+        self.noted: bool = False
 
 
 @contextlib.contextmanager

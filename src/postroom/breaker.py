@@ -24,6 +24,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
@@ -31,6 +32,7 @@ import msgspec
 
 from postroom import audit
 from postroom.duration import Duration, milliseconds
+from postroom.engine import Engine
 from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
 from postroom.ids import new_token
 from postroom.limits import check_between, check_name, cut_text
@@ -51,6 +53,16 @@ _MAX_THRESHOLD = 1_000
 
 class Change(NamedTuple):
     """A breaker came into another state."""
+
+    name: str
+    before: State
+    after: State
+    at: int
+    reason: str
+
+
+class _Told(msgspec.Struct):
+    """A change as it is published."""
 
     name: str
     before: State
@@ -97,7 +109,7 @@ class Breaker:
         self.on_change: list[OnChange] = [on_change] if on_change else []
         self._counts = counts
         self._room = room
-        self._home: Here | Shared = Shared(name, room) if room else Here()
+        self._home: Here | Shared = Shared(name, room) if room else Here(name)
         self._token = new_token()
         self._lock = threading.Lock()
         self._probing = 0
@@ -255,8 +267,10 @@ class Breaker:
         recent = (at for at in standing.failures if at > now - self.window)
         failures = (*recent, now)[-self.threshold :]
         if standing.state is State.HALF_OPEN or len(failures) >= self.threshold:
-            return Standing(state=State.OPEN, since=now, reason=reason)
-        return Standing(failures=failures, since=standing.since, reason=reason)
+            until = now + self.cooldown
+            return Standing(state=State.OPEN, since=now, until=until, threshold=self.threshold, reason=reason)
+        since, most = standing.since, self.threshold
+        return Standing(failures=failures, since=since, threshold=most, reason=reason)
 
     def _change(self, step: Step) -> tuple[Standing, Standing]:
         before, after = self._home.change(step)
@@ -282,6 +296,24 @@ class Breaker:
                 log.exception(
                     "a hook of breaker %r failed", self.name, extra={"event": "breaker.hook_failed"}
                 )
+
+
+def changes(engine: Engine, name: str | None = None, limit: int = 1_000) -> list[Change]:
+    """What shared breakers went through, or one of them: the newest `limit` of a day, oldest first."""
+    kept: deque[Change] = deque(maxlen=limit)
+    cursor = ""
+    while (page := engine.read(TOPIC, after=cursor, limit=1_000)).entries:
+        cursor = page.cursor
+        found = (change for entry in page.entries if (change := _change_of(entry.data)))
+        kept += (change for change in found if name in (None, change.name))
+    return list(kept)
+
+
+def _change_of(data: bytes) -> Change | None:
+    try:
+        return Change(*msgspec.structs.astuple(msgspec.json.decode(data, type=_Told)))
+    except msgspec.DecodeError:  # whoever publishes to the topic itself may write what they like
+        return None
 
 
 class Breakers:

@@ -18,7 +18,7 @@ from postroom.engine import Engine
 from postroom.errors import Closed, PostroomError
 from postroom.stats import QueueStats
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KIND = "sample"
 #: The name of the samples of all queues together.

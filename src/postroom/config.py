@@ -56,6 +56,9 @@ class Http(NamedTuple):
     rate: str | None
     redact: list[str] | None
     redact_patterns: list[str] | None
+    services: list[str] | None
+    environment: str | None
+    environment_colour: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Delivery:
 
     __slots__ = (
         "__weakref__", "_body", "_engine", "_lease", "_leased", "_on_settled", "_policy", "_token",
-        "context", "lost", "receipt", "settled", "unanswered",
+        "context", "lost", "message", "receipt", "settled", "unanswered",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class Delivery:
     ) -> None:
         #: What proves that this delivery holds its message.
         self.receipt: Receipt = leased.receipt
+        self.message: Message = leased.message
         self._leased = leased
         self._engine = engine
         self._policy = policy
@@ -83,10 +84,6 @@ class Delivery:
     def engine(self) -> Engine:
         """The store that this message is kept in."""
         return self._engine
-
-    @property
-    def message(self) -> Message:
-        return self._leased.message
 
     @property
     def id(self) -> str:

@@ -140,4 +140,7 @@ def _expiry(expires: Duration | datetime | None) -> tuple[int | None, int | None
     """(span, None) or (None, moment): only a datetime is a moment."""
     if isinstance(expires, datetime):
         return None, instant(expires, "expires")
-    return _span("expires", expires), None
+    span = _span("expires", expires)
+    if span == 0:
+        raise InvalidInput("expires: a message must expire after now and after it is due")
+    return span, None

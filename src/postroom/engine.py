@@ -58,6 +58,7 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
+    Stored,
     Swept,
     Turned,
     Verb,
@@ -259,6 +260,23 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
         """These messages, where they stand, and (by its token) who holds each; None for what is not there."""
+
+    def stored(self, queue: str, id: str) -> list[Stored]:
+        """What the store keeps of a message, value by value and where; nothing of what is not there.
+
+        For people who want to see it for themselves: no program should depend on it. An engine that
+        keeps messages otherwise than by their fields, in keys or columns, says how.
+        """
+        (entry,) = self.get(queue, [id])
+        if entry is None:
+            return []
+        parts = {"message": entry.message, "entry": entry}
+        return [
+            Stored(f"{part}.{name}", value if isinstance(value, bytes | str | int) else repr(value))
+            for part, whole in parts.items()
+            for name, value in msgspec.structs.asdict(whole).items()
+            if value is not None and name != "message"
+        ]
 
     @abc.abstractmethod
     def find(

@@ -321,6 +321,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str
 
 
+class Stored(NamedTuple):
+    """One value that a store keeps of a message, and where, in the words of that store."""
+
+    place: str
+    value: str | int | float | bytes
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A message and where it stands; what `get` and `find` show.
 

@@ -30,6 +30,7 @@ from postroom.model import (
     Accepted,
     Action,
     Entry,
+    Failure,
     Move,
     Moved,
     NewMessage,
@@ -304,6 +305,17 @@ class Queue:
         (outcome,) = self.room.engine.extend(self.name, [receipt], span=allowed)
         self._check_held(id, outcome)
         audit.note(self.room.engine, "extend", self.name, 1, id=id, span=allowed)
+
+    def bury(self, id: str, reason: str = "") -> None:
+        """Take a message from whoever works on it and give it up: it becomes a dead letter.
+
+        Raises as `release` does.
+        """
+        failure = Failure(type="Bury", text=reason or audit.why() or "given up by hand")
+        settlement = Settlement(self._held(id), Verb.BURY, failure=failure)
+        (outcome,) = self.room.engine.settle(self.name, [settlement])
+        self._check_held(id, outcome)
+        audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
 
     def _held(self, id: str) -> Receipt:
         entry = self.get(id)

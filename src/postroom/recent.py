@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 
 from postroom.engine import Engine
 from postroom.limits import MAX_BATCH
@@ -24,11 +25,11 @@ class RecentSettles:
     def __len__(self) -> int:
         return len(self._settles)
 
-    def note(self, settlement: Settlement, now: float) -> None:
-        """This was answered; `now` is on the monotonic clock. What is too old to be repeated goes."""
+    def note(self, settlements: Iterable[Settlement], now: float) -> None:
+        """These were answered; `now` is on the monotonic clock. What is too old to be repeated goes."""
         with self._lock:
-            self._settles.append((now, settlement))
-            while self._settles[0][0] < now - _SPAN:
+            self._settles.extend((now, settlement) for settlement in settlements)
+            while self._settles and self._settles[0][0] < now - _SPAN:
                 self._settles.popleft()
 
     def repeat(self, engine: Engine) -> None:

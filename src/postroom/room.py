@@ -19,14 +19,8 @@ from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
 from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError
 from postroom.history import Lifecycle
-from postroom.model import (
-    Accepted,
-    Claimed,
-    NewMessage,
-    Receipt,
-    Settlement,
-    Turned,
-)
+from postroom.model import Accepted, Claimed, NewMessage, Receipt, Settlement, Turned
+from postroom.policies import Policies
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
@@ -39,7 +33,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from postroom.config import Config
-    from postroom.staff import WorkerInfo
+    from postroom.staff import Word, WorkerInfo
     from postroom.telemetry import Sla
 
 #: URL scheme → module of `postroom.engines`. Imported only when such a URL is opened.
@@ -49,8 +43,6 @@ _ENGINES = {"sqlite": "sqlite", "memory": "memory", **dict.fromkeys(_REDIS, "red
 }
 #: The engine that stands between another and its spool.
 _SPOOL = "spool"
-#: A policy that somebody else changed is noticed after this long (seconds).
-_POLICY_AGE = 5.0
 
 Hook = Callable[[NewMessage, Queue], NewMessage | None]
 
@@ -188,7 +180,7 @@ class Room:
         self._shutdown = False
         self._closed = False
         self._claims = itertools.count()
-        self._policies: dict[str, tuple[Policy, float]] = {}
+        self._policies = Policies(engine, config.policy)
         self._waiters: weakref.WeakSet[Waiter] = weakref.WeakSet()
         #: Queues with messages that came in by the caller's own transactions.
         self._to_ring: set[str] = set()
@@ -211,30 +203,17 @@ class Room:
     def queues(self) -> list[QueueInfo]:
         return self.engine.queues()
 
-    def policy(self, queue: str, *, declare: bool = True) -> Policy:
+    def policy(self, queue: str, *, declare: bool = True, among: Sequence[str] = ()) -> Policy:
         """What this queue promises; one that nobody declared promises what the configuration says.
 
         And is declared so by that, unless that has to wait because the caller is in a transaction.
+        `among`: queues whose policies the caller will want too; the store is asked for all at once.
         """
-        policy, known_at = self._policies.get(queue, (None, 0.0))
-        now = time.monotonic()
-        if policy is None or now - known_at > _POLICY_AGE:
-            infos = self.engine.queues([queue])
-            if not (infos or declare):
-                return self.config.policy(queue)
-            policy = infos[0].policy if infos else self._declare_default(queue)
-            self._policies[queue] = policy, now
-        return policy
+        return self._policies.of(queue, declare=declare, among=among)
 
     def forget_policy(self, queue: str) -> None:
         """Ask the store, not the memory, what this queue promises the next time."""
-        self._policies.pop(queue, None)
-
-    def _declare_default(self, queue: str) -> Policy:
-        policy = self.config.policy(queue)
-        if policy != Policy():
-            self.engine.declare(queue, policy)
-        return policy
+        self._policies.forget(queue)
 
     def before_put(self, hook: Hook) -> Hook:
         """Have every message pass through `hook(message, queue)` before it is put.
@@ -411,6 +390,12 @@ class Room:
         from postroom.staff import read_workers
 
         return read_workers(self.engine)
+
+    def tell_worker(self, who: str, word: Word, reason: str = "") -> WorkerInfo:
+        """Tell a worker, by its id or its name, to be quiet, to resume or to stop; see `postroom.staff`."""
+        from postroom.staff import tell
+
+        return tell(self.engine, who, word, reason)
 
     def lifecycle(self, queues: list[str] | str | None = None, **cursors: Any) -> Lifecycle:
         """Follow what happens in these queues, or in all."""

@@ -207,6 +207,24 @@ def _pace(name: str, value: Any) -> str | None:
     return None if value is None else str(Rate.parse(value, name))
 
 
+#: Colours that a badge can have, each readable in the light and in the dark.
+COLOURS = ("grey", "blue", "green", "amber", "red")
+
+
+def _environment(name: str, value: Any) -> str | None:
+    if value is not None and (
+        not isinstance(value, str) or not re.fullmatch(r"[^\s\x00-\x1f].{0,29}", value)
+    ):
+        raise InvalidInput(f'{name}: expected up to 30 characters such as "production", not {value!r:.80}')
+    return value
+
+
+def _colour(name: str, value: Any) -> str:
+    if value not in COLOURS:
+        raise InvalidInput(f"{name}: {value!r:.80} is not one of {', '.join(COLOURS)}")
+    return str(value)
+
+
 def _auth(name: str, value: Any) -> str:
     if value not in ("auto", "required"):
         raise InvalidInput(f'{name}: {value!r} is neither "auto" nor "required"')
@@ -285,12 +303,15 @@ ROOM: dict[str, Reader] = {
     "http_rate": _pace,
     "http_redact": _names,
     "http_redact_patterns": _patterns,
+    "http_services": _names,
+    "http_environment": _environment,
+    "http_environment_colour": _colour,
 }
 
 #: Tables of the file whose settings begin with the table's name everywhere else.
 TABLES = ("idempotency", "http")
 #: Several names: in a variable they stand between commas. A pattern may hold a comma: there it is one.
-_NAMES = {"http_allow_hosts", "http_redact"}
+_NAMES = {"http_allow_hosts", "http_redact", "http_services"}
 
 _POLICY_DEFAULTS = Policy.__init__.__kwdefaults__ or {}
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Policy.__init__).items()}
@@ -305,8 +326,8 @@ _WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES
 TURNED_OFF: dict[str, int | None] = {
     "app": None,
     "spool": None,
-    **dict.fromkeys(("http_port", "http_tls_cert", "http_tls_key", "http_rate")),
-    **dict.fromkeys(("http_allow_hosts", "http_redact", "http_redact_patterns")),
+    **dict.fromkeys(("http_port", "http_tls_cert", "http_tls_key", "http_rate", "http_environment")),
+    **dict.fromkeys(("http_allow_hosts", "http_redact", "http_redact_patterns", "http_services")),
     **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
     **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
 }
@@ -363,5 +384,8 @@ DEFAULTS: dict[str, Any] = {
     "http_rate": "500/s",
     "http_redact": None,
     "http_redact_patterns": None,
+    "http_services": None,
+    "http_environment": None,
+    "http_environment_colour": "grey",
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

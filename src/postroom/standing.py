@@ -7,6 +7,7 @@ import enum
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     failures  when those counted so far happened
     forced    opened by a person: only a person closes it
-    since     when it came into this state; for people to read
+    since     when it came into this state; for people to read, as are the next two
+    until     open: when it will be tried again, by the clock of who opened it
+    threshold so many failures open it; 0: nobody has counted any yet
     prober    the process whose probes decide, while it is half open
     """
 
@@ -49,6 +52,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[int, ...] = ()
     forced: bool = False
     since: int = 0
+    until: int = 0
+    threshold: int = 0
     reason: str = ""
     prober: str = ""
 
@@ -62,12 +67,14 @@ def standings(room: Room, limit: int = 1_000) -> dict[str, Standing]:
 
 
 class Here:
-    """A standing of this process alone."""
+    """A standing of this process alone, which tells its metrics as long as somebody holds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._standing = Standing()
         self._lock = threading.Lock()
         self.seen_at: float = time.monotonic()
+        _HERE[name] = self
 
     def look(self) -> Standing:
         return self._standing
@@ -83,6 +90,16 @@ class Here:
                 self.seen_at = time.monotonic()
                 self._standing = after
             return before, after
+
+
+#: The newest of each name: a process is meant to have one for a name.
+_HERE: weakref.WeakValueDictionary[str, Here] = weakref.WeakValueDictionary()
+
+
+def states_here() -> dict[str, str]:
+    """The states of this process's own breakers, by name. Other threads may make some meanwhile."""
+    held = (reference() for reference in _HERE.valuerefs())
+    return {own.name: own.look().state.value for own in held if own is not None}
 
 
 class Shared:

@@ -20,6 +20,7 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
+    Stored,
     Swept,
     Turned,
 )
@@ -113,6 +114,9 @@ class Through(Engine):
 
     def get(self, queue: str, ids: Sequence[str]) -> list[Entry | None]:
         return self.engine.get(queue, ids)
+
+    def stored(self, queue: str, id: str) -> list[Stored]:
+        return self.engine.stored(queue, id)
 
     def find(
         self,

@@ -36,7 +36,7 @@ class Inside:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
-    def run(self, *args: str, code: int = 0, stdin: io.StringIO | str = "") -> Ran:
+    def run(self, *args: str, code: int = 0, stdin: io.TextIOBase | str = "") -> Ran:
         given = io.StringIO(stdin) if isinstance(stdin, str) else stdin
         self._monkeypatch.setattr(sys, "argv", ["postroom", *args])
         self._monkeypatch.setattr(sys, "stdin", given)

@@ -36,6 +36,12 @@ def test_a_breaker_is_listed_opened_and_closed(shell: Shell) -> None:
 
         shell.run("breaker", "close", "psp", "-u", f"sqlite:///{shell.folder}/jobs.db")
         assert Breaker("psp", room=room).state is State.CLOSED
+        rows = shell.run("breaker", "history", "psp").stdout.splitlines()
+        assert [row.split()[2:5] for row in rows[1:]] == [
+            ["psp", "closed", "open"],
+            ["psp", "open", "closed"],
+        ]
+        assert json.loads(shell.run("breaker", "history", "other", "--json").stdout) == []
 
 
 def test_closing_what_is_not_there_is_not_found(shell: Shell) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import typer
 
 from postroom.cli import progress
 from postroom.cli.app import app
+from postroom.room import Room
+from tests.cli.inside import Inside
 from tools.reference import every_command
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -86,3 +90,44 @@ def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch, live: bool)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     assert list(progress.counted("abc", "letters")) == ["a", "b", "c"]
     assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_one_long_call_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    screen = Screen(live)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress.patience("purge of emails"):
+        while "purge of emails: 1 s" not in screen.getvalue():
+            time.sleep(0.01)
+    assert screen.getvalue().endswith("\r\x1b[K" if live else "s\n")
+    said = screen.getvalue()
+    with progress.patience("purge of emails"):
+        pass
+    assert screen.getvalue() == said, "what is quick says nothing"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("queue", "purge", "q", "--yes"),
+        ("queue", "drop", "q", "--yes", "--force"),
+        ("dead", "ls"),
+        ("dead", "groups"),
+        ("doctor",),
+        ("sla",),
+    ],
+)
+def test_what_may_take_long_in_one_call_is_watched(
+    inside: Inside, seen: Room, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    watched: list[str] = []
+
+    @contextlib.contextmanager
+    def patience(what: str) -> Iterator[None]:
+        watched.append(what)
+        yield
+
+    monkeypatch.setattr(progress, "patience", patience)
+    seen.queue("q").put(1)
+    inside.run(*args)
+    assert len(watched) == 1

@@ -265,6 +265,30 @@ def test_wrong_usage_is_code_2(shell: Shell) -> None:
     assert "queue name: 'a{b}'" in shell.run("config", "show", "-q", "a{b}", code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["config", "show", "--jsn"], "No such option: --jsn"),
+        (["queue", "lss"], "No such command 'lss'."),
+        (["queue", "show"], "Missing argument"),
+        (["completion"], "Missing argument"),
+        (["dead", "ls", "--limit", "none"], "Invalid value for '--limit'"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_a_hint(shell: Shell, args: list[str], says: str) -> None:
+    (line,) = shell.run(*args, code=2).stderr.splitlines()
+    assert line.startswith(f"postroom: {says}")
+    noun = [] if args == ["completion"] else args[:1]
+    assert f"(usage: postroom {' '.join(noun)}" in line
+    assert line.endswith(" -h)")
+
+
+def test_a_noun_alone_shows_its_help(shell: Shell) -> None:
+    said = shell.run("queue", code=2).stderr
+    assert "Usage: postroom queue" in said
+    assert "purge" in said
+
+
 def test_the_version(shell: Shell) -> None:
     assert re.fullmatch(r"postroom \d+\.\d+\S*\n", shell.run("--version").stdout)
 
@@ -283,7 +307,7 @@ def test_help_is_quick_because_it_loads_only_what_it_needs(shell: Shell) -> None
     code = (
         "import sys\nfrom postroom.cli import main\n"
         "try: main()\n"
-        "except SystemExit: print({'rich', 'tomllib', 'asyncio'} & set(sys.modules), file=sys.stderr)"
+        "finally: print({'rich', 'tomllib', 'asyncio'} & set(sys.modules), file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert run.stderr == "set()\n"

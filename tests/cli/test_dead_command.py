@@ -69,6 +69,28 @@ def test_ls_goes_on_where_a_page_ended(room: Room, shell: Shell) -> None:
     assert [letter["queue"] for letter in rest["letters"]] == ["fast_default"]
 
 
+def test_what_to_do_is_told_where_one_looks(room: Room, shell: Shell) -> None:
+    """In the words of the queues that have letters to show, and of no other."""
+    advice = "Replay after fixing upstream message"
+    for name in ("chat_events", "quiet"):
+        room.queue(name, Policy(dead_letter="dlq_fast", on_dead=advice))
+    (letter, *_) = DeadLetters(room, "chat_events").find().letters
+    for command in (("dead", "ls"), ("dead", "groups")):
+        assert shell.run(*command, "dlq_fast").stderr == f"chat_events: {advice}\n"
+        assert load(shell.run(*command, "dlq_fast", "--json"))["on_dead"] == {"chat_events": advice}
+    assert f"on_dead         {advice}" in shell.run("dead", "show", letter.id).stdout.splitlines()
+    assert load(shell.run("dead", "show", letter.id, "--json"))["on_dead"] == advice
+
+
+def test_a_letter_is_shown_with_what_is_known_of_its_group(room: Room, shell: Shell) -> None:
+    (letter, *_) = DeadLetters(room, "chat_events").find().letters
+    DeadLetters(room).note("slow-one", status="acknowledged", bucket="transient", cause="the disk was full")
+    out = shell.run("dead", "show", letter.id).stdout.splitlines()
+    assert "incident        acknowledged, transient: the disk was full" in out
+    shown = load(shell.run("dead", "show", letter.id, "--json"))["incident"]
+    assert (shown["status"], shown["cause"]) == ("acknowledged", "the disk was full")
+
+
 def test_groups(room: Room, shell: Shell) -> None:
     run = shell.run("dead", "groups", "dlq_fast")
     assert [line.split()[:2] for line in run.stdout.splitlines()] == [

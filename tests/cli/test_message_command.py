@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -64,7 +65,13 @@ def test_every_line_is_a_message(inside: Inside, seen: Room) -> None:
         (["1", "--at", "2026-01-02T03:04:05"], "", "has no time zone"),
         (["1", "--header", "x"], "", "header: 'x' is not NAME=TEXT"),
         (["1", "--priority", "urgent"], "", "priority: 'urgent' is not one of low, normal, high"),
+        (["1", "--priority", "²"], "", "priority: '²' is not one of low, normal, high"),
         (["1", "--delay", "soon"], "", "delay: 'soon' is not a duration"),
+        (["1", "--expires", "0s"], "", "expires: a message must expire after now"),
+        (["--text"], "\udcff", "body: it is not UTF-8"),
+        ([], "\udcff", "body: it is not UTF-8"),
+        (["--lines"], "1\n\udcff\n", "line 2: it is not UTF-8"),
+        (["\udcff", "--text"], "", "body: it is not UTF-8"),
     ],
 )
 def test_what_cannot_be_put_is_one_line(
@@ -74,6 +81,13 @@ def test_what_cannot_be_put_is_one_line(
     assert says in ran.err
     assert ran.err.count("\n") == 1
     assert seen.queue("q").stats().depth == 0
+
+
+@pytest.mark.parametrize(("how", "where"), [(["--text"], "body"), ([], "body"), (["--lines"], "line 1")])
+def test_bytes_that_are_no_text_are_one_line(inside: Inside, seen: Room, how: list[str], where: str) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8")  # as in any locale but C
+    ran = inside.run("message", "put", "q", *how, stdin=stdin, code=2)
+    assert ran.err == f"postroom: {where}: it is not UTF-8 text\n"
 
 
 # ---- Show -----------------------------------------------------------------------------------------
@@ -94,6 +108,14 @@ def test_show_tells_the_story_of_a_message(inside: Inside, seen: Room) -> None:
     out = inside.run("message", "show", id).out
     assert "ValueError: second" in out
     assert '{"to": "ada"}' in out
+
+
+def test_stored_tells_what_the_store_itself_keeps(inside: Inside, seen: Room) -> None:
+    id = seen.queue("q").put({"n": 1}, kind="mail").id
+    told = json.loads(inside.run("message", "stored", id, "--json").out)
+    assert "mail" in told.values()
+    assert '{"n":1}' in told.values()
+    inside.run("message", "stored", "0" * 32, code=3)
 
 
 def test_show_never_gives_the_token_away(inside: Inside, seen: Room) -> None:
@@ -148,9 +170,15 @@ def test_work_is_extended_and_taken_away(inside: Inside, seen: Room) -> None:
     assert queue.get(delivery.id).state is State.READY
     with pytest.raises(LeaseLost):
         delivery.ack()
+    again = taken(queue)
+    inside.run("message", "bury", again.id, "--reason", "it never ends")
+    buried = queue.get(again.id)
+    assert (buried.state, buried.last_error) == (State.DEAD, "Bury: it never ends")
+    with pytest.raises(LeaseLost):
+        again.ack()
 
 
-@pytest.mark.parametrize("verb", ["cancel", "run-now", "reschedule", "release", "extend"])
+@pytest.mark.parametrize("verb", ["cancel", "run-now", "reschedule", "release", "bury", "extend"])
 def test_what_does_not_fit_its_state_is_a_conflict(inside: Inside, seen: Room, verb: str) -> None:
     queue = seen.queue("q")
     id = queue.put("x").id

@@ -38,7 +38,9 @@ def test_ls_shows_how_every_queue_stands(inside: Inside, busy: Room) -> None:
 
 
 def test_ls_of_an_empty_room_is_an_empty_list(inside: Inside, seen: Room) -> None:
-    assert inside.run("queue", "ls", "--json").json == []
+    ran = inside.run("queue", "ls", "--json")
+    assert ran.json == []
+    assert ran.err == "there are no queues in sqlite:///jobs.db yet\n", "a slip in the name looks the same"
 
 
 def test_another_store_can_be_named(inside: Inside, seen: Room) -> None:
@@ -81,14 +83,17 @@ def test_purge_drops_what_waits(inside: Inside, busy: Room) -> None:
 def test_a_dry_run_changes_nothing(inside: Inside, busy: Room) -> None:
     purged = inside.run("queue", "purge", "emails", "--dry-run", "--json").json
     assert purged == {"queue": "emails", "purged": 4, "dry_run": True}
-    dropped = inside.run("queue", "drop", "emails", "--dry-run", "--json").json
+    dropped = inside.run("queue", "drop", "emails", "--force", "--dry-run", "--json").json
     assert dropped == {"queue": "emails", "dropped": 6, "dry_run": True}
     assert "would be" in inside.run("queue", "purge", "emails", "--dry-run").out
     assert busy.queue("emails").stats().depth == 4
 
 
 def test_drop_is_refused_while_anything_is_in_it_unless_forced(inside: Inside, busy: Room) -> None:
-    assert "postroom: " in inside.run("queue", "drop", "emails", "--yes", code=4).err
+    for told in ("--yes", "--dry-run"):
+        assert "6 messages are in it" in inside.run("queue", "drop", "emails", told, code=4).err
+    nobody_is_asked_for_nothing = inside.run("queue", "drop", "emails", code=4, stdin=Terminal("y\n"))
+    assert "Remove" not in nobody_is_asked_for_nothing.err
     assert inside.run("queue", "drop", "quiet", "--yes", "--json").json["dropped"] == 0
     assert inside.run("queue", "drop", "emails", "--yes", "--force", "--json").json["dropped"] == 6
     assert inside.run("queue", "ls", "--json").json == []
@@ -96,10 +101,11 @@ def test_drop_is_refused_while_anything_is_in_it_unless_forced(inside: Inside, b
 
 @pytest.mark.parametrize("verb", ["purge", "drop"])
 def test_nothing_is_destroyed_without_consent(inside: Inside, busy: Room, verb: str) -> None:
-    refused = inside.run("queue", verb, "emails", code=2)
+    how = ["emails", "--force"] if verb == "drop" else ["emails"]
+    refused = inside.run("queue", verb, *how, code=2)
     assert "say --yes" in refused.err
     assert refused.out == ""
-    asked = inside.run("queue", verb, "emails", code=1, stdin=Terminal("n\n"))
+    asked = inside.run("queue", verb, *how, code=1, stdin=Terminal("n\n"))
     assert "messages" in asked.err, "the question is talk"
     assert busy.queue("emails").stats().depth == 4
 

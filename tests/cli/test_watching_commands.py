@@ -240,6 +240,9 @@ def test_event_tail_tells_what_is_kept(shell: Shell) -> None:
     assert "late  move_to_dlq  1" in dead
     assert "late  pause  0  reason=for a reason" in paused
     assert shell.run("event", "tail", "--all", "--for", "1s", "-q", "emails").stdout == ""
+    slip = shell.run("event", "tail", "--all", "--for", "1s", "-q", "emials", "-q", "late")
+    assert slip.stderr == "there is no queue 'emials' yet\n"
+    assert len(slip.stdout.splitlines()) == 2
 
 
 def test_event_tail_follows_and_ends_with_ctrl_c(shell: Shell) -> None:

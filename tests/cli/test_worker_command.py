@@ -193,12 +193,26 @@ def test_ls_shows_who_works_until_it_stops(shell: Shell, room: Room, start: Star
     assert worker["name"].endswith(f":{process.pid}/fast")
     assert (worker["role"], worker["queues"], worker["lost"]) == ("fast", ["small", "other"], False)
     head, row = shell.run("worker", "ls").stdout.splitlines()
-    assert head.split() == ["worker", "state", "role", "queues", "busy", "holds", "seen", "for", "release"]
-    assert row.split()[:5] == [worker["name"], "live", "fast", "small,", "other"]
+    columns = ["worker", "id", "state", "role", "queues", "busy", "holds", "seen", "for", "release"]
+    assert head.split() == columns
+    assert row.split()[:5] == [worker["name"], worker["id"], "live", "fast", "small,"]
     let_go(shell)
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0, shell.log()
     assert json.loads(shell.run("worker", "ls", "--json").stdout) == []
+
+
+def test_a_worker_is_told_to_be_quiet_and_to_stop(shell: Shell, room: Room, start: Start) -> None:
+    process = start("worker", "--role", "fast")
+    eventually(room.workers, PATIENCE)
+    (worker,) = room.workers()
+    said = shell.run("worker", "quiet", worker.name, "--reason", "deploy").stderr
+    assert said.strip() == f"told {worker.name} to be quiet; it hears that within 10 s"
+    eventually(lambda: room.workers()[0].state == "quiet", PATIENCE)
+    assert " quiet " in shell.run("worker", "ls").stdout
+    assert json.loads(shell.run("worker", "stop", worker.id, "--json").stdout)["told"] == "stop"
+    assert process.wait(PATIENCE) == 0, shell.log()
+    assert "is here: it has stopped" in shell.run("worker", "stop", worker.id, code=3).stderr
 
 
 @pytest.mark.parametrize(

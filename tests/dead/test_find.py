@@ -7,6 +7,7 @@ import pytest
 from postroom.deadletters import DeadLetters, Filter
 from postroom.errors import InvalidInput, NotFound
 from postroom.model import Failure
+from postroom.policy import Policy
 from postroom.room import Room
 from tests.dead.letters import BOOM, FAST, HEAVY, bury
 
@@ -30,8 +31,25 @@ def test_a_name_that_means_nothing_is_not_found_and_the_names_are_told(room: Roo
         DeadLetters(room, "dlq_slow").find()
 
 
+def test_what_to_do_about_letters_is_told_by_queue(room: Room) -> None:
+    room.queue("chat_events", Policy(dead_letter="dlq_fast", on_dead="replay after the fix"))
+    room.queue("heavy_payouts", Policy(dead_letter="dlq_heavy", on_dead="escalate to finance"))
+    assert DeadLetters(room, "dlq_fast").on_dead() == {"chat_events": "replay after the fix"}
+    assert DeadLetters(room).on_dead().keys() == {"chat_events", "heavy_payouts"}
+    assert DeadLetters(room).on_dead(["heavy_payouts"]) == {"heavy_payouts": "escalate to finance"}
+
+
 def test_a_name_may_mean_queues_without_letters(room: Room) -> None:
     assert DeadLetters(room, "dlq_fast").find() == ([], 0, True, None)
+
+
+def test_a_page_is_bounded_in_bytes_too(room: Room, dead: DeadLetters) -> None:
+    """All of it is in memory at once, and a server shows it to anybody who may look."""
+    made = [id for _ in range(20) for id in bury(room, "chat_events", "x" * 2**21)]
+    first = dead.find(limit=1_000)
+    assert (16 <= len(first.letters) < 20, first.complete) == (True, False)
+    rest = dead.find(limit=1_000, cursor=first.cursor)
+    assert rest.complete and [each.id for each in first.letters + rest.letters] == made
 
 
 def test_each_condition_narrows(room: Room, dead: DeadLetters) -> None:
@@ -52,6 +70,9 @@ def test_each_condition_narrows(room: Room, dead: DeadLetters) -> None:
     assert found(dead, attempts=0, error="o", kind="chat.send") == {slow}
     assert found(dead, older="1h") == set()
     assert found(dead, newer="1h") == {slow, wrong}
+    first, last = sorted(dead.get(id).died_at for id in (slow, wrong))
+    assert found(dead, since=first, until=last + 1) == {slow, wrong}
+    assert found(dead, until=first) == found(dead, since=last + 1) == set()
 
 
 def test_what_was_replayed_can_be_left_out(room: Room, dead: DeadLetters) -> None:
@@ -122,6 +143,14 @@ def test_what_waits_or_works_is_no_dead_letter(room: Room, dead: DeadLetters) ->
         dead.get(put.id)
     with pytest.raises(NotFound):
         dead.get("task-1")
+
+
+def test_a_moment_is_written_with_its_zone() -> None:
+    parsed = Filter.parse(["since=2026-11-17T10:00:00Z", "until=2026-11-17T12:00:00.250+01:00"])
+    assert (parsed.since, parsed.until) == (1_794_909_600_000, 1_794_913_200_250)
+    for text in ("soon", "2026-11-17T10:00:00"):
+        with pytest.raises(InvalidInput, match="with a time zone"):
+            Filter.parse([f"since={text}"])
 
 
 @pytest.mark.parametrize(

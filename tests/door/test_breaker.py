@@ -557,3 +557,23 @@ def test_who_doubts_what_it_knows_asks_the_store(room: Room) -> None:
     ours.doubt()
     assert (ours.state, ours.limit()) == (State.OPEN, 0)
     Breaker("alone").doubt()
+
+
+def test_what_shared_breakers_went_through_is_told(room: Room) -> None:
+    psp = Breaker("psp", room=room, threshold=2, cooldown="1m")
+    psp.failed("no answer")
+    assert (psp.standing.threshold, len(psp.standing.failures), psp.standing.until) == (2, 1, 0)
+    psp.failed("no answer")
+    assert psp.standing.until == psp.standing.since + 60_000
+    psp.close("they called")
+    Breaker("bank", room=room).open("a test")
+    room.engine.publish(breaker.TOPIC, [b"whatever", b'{"name": 7}'])
+    told = breaker.changes(room.engine)
+    shown = [(each.name, each.before, each.after, each.reason) for each in told]
+    assert shown == [
+        ("psp", "closed", "open", "no answer"),
+        ("psp", "open", "closed", "they called"),
+        ("bank", "closed", "open", "a test"),
+    ]
+    assert breaker.changes(room.engine, "bank") == told[2:]
+    assert breaker.changes(room.engine, limit=1) == told[2:]

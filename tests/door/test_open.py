@@ -234,7 +234,7 @@ def test_a_policy_given_in_code_wins(config_file: Path) -> None:
 
 
 def test_somebody_elses_new_policy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom.room._POLICY_AGE", 0.0)
+    monkeypatch.setattr("postroom.policies._AGE", 0.0)
     with postroom.open("memory://policy-door") as one, postroom.open("memory://policy-door") as other:
         assert one.queue("q", Policy(max_attempts=4)).policy.max_attempts == 4
         other.queue("q", Policy(max_attempts=5))

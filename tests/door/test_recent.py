@@ -23,7 +23,7 @@ class Settled:
 def test_what_is_too_old_to_be_told_again_is_not_kept() -> None:
     recent, engine = RecentSettles(), Settled()
     for n in range(1_000):  # ten a second
-        recent.note(Settlement(Receipt("q", f"{n}", f"{n}"), Verb.ACK), n / 10)
+        recent.note([Settlement(Receipt("q", f"{n}", f"{n}"), Verb.ACK)], n / 10)
     assert len(recent) <= 21
     recent.repeat(cast(Engine, engine))
     assert engine.tokens == [f"{n}" for n in range(979, 1_000)]

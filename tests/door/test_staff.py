@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 import postroom
-from postroom import Delivery, staff
+from postroom import Delivery, audit, staff
 from postroom.engines.memory import MemoryEngine
-from postroom.errors import EngineUnavailable
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput, NotFound
 from postroom.room import Room
 from postroom.staff import BEAT, KEPT, KIND, LOST, Attendance, WorkerInfo, read_workers, this_process
 from postroom.testing import ManualClock
@@ -129,7 +129,7 @@ def test_a_beat_is_one_small_write(wire: Wire) -> None:
     (call,) = wire.calls
     assert call.verb == "records.put"
     assert len(call.args[2]) < 25_000
-    assert call.options == {"ttl": KEPT}
+    assert call.options.keys() == {"ttl", "expect"} and call.options["ttl"] == KEPT
     (worker,) = room_on(wire).workers()
     assert (worker.in_flight, len(worker.ids), len(worker.queues)) == (1_000, 20, 100)
 
@@ -157,6 +157,131 @@ def test_a_worker_with_a_long_name_is_shown(room: Room) -> None:
 
 def test_a_beat_comes_often_enough_not_to_be_lost() -> None:
     assert 3 * BEAT <= LOST < KEPT
+
+
+# ---- what a worker is told -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that hear at once."""
+    monkeypatch.setattr(staff, "BEAT", 10)
+
+
+@pytest.mark.usefixtures("prompt")
+def test_a_quiet_worker_finishes_what_it_began_and_claims_no_more(
+    room: Room, hire: Hire, gate: threading.Event
+) -> None:
+    began: list[str] = []
+
+    def work(delivery: Delivery) -> None:
+        began.append(delivery.id)
+        gate.wait(PATIENCE)
+
+    room.queue("q").put_many(range(5))
+    hire(room, {"q": work}, prefetch=3, name="w", keeper=False)
+    eventually(lambda: len(began) == 1)
+    eventually(lambda: "w" in named(room))
+    told = room.tell_worker("w", "quiet")
+    assert (told.told, told.state) == ("quiet", "working"), "it has not heard it yet"
+    eventually(lambda: named(room)["w"].state == "quiet")
+    eventually(lambda: room.engine.stats("q").ready == 4)
+    gate.set()
+    eventually(lambda: room.engine.stats("q").counters["acked"] == 1)
+    room.queue("q").put("more")
+    assert (named(room)["w"].told, room.engine.stats("q").ready, len(began)) == ("", 5, 1)
+    room.tell_worker(named(room)["w"].id, "resume")
+    eventually(lambda: room.engine.stats("q").counters["acked"] == 6)
+    eventually(lambda: named(room)["w"].state == "working")
+
+
+@pytest.mark.usefixtures("prompt")
+def test_a_worker_that_is_told_to_stop_ends_gracefully(room: Room) -> None:
+    worker = postroom.Worker(room, {"q": print}, name="w", keeper=False)
+    ended = threading.Thread(target=worker.run)
+    ended.start()
+    eventually(room.workers)
+    room.tell_worker("w", "stop")
+    ended.join(PATIENCE)
+    assert not ended.is_alive()
+    assert room.workers() == [], "it left, as one that was stopped by hand"
+    with pytest.raises(NotFound, match="has stopped, or was never"):
+        room.tell_worker("w", "stop")
+
+
+def test_a_word_is_heard_with_the_next_beat_and_only_once(wire: Wire) -> None:
+    heard: list[str] = []
+    room = room_on(wire)
+    attendance = Attendance(room.engine, lambda: this_process("w"), heard.append)
+    attendance.beat()
+    room.tell_worker("w", "quiet")
+    room.tell_worker("w", "stop")
+    attendance.beat()
+    attendance.beat()
+    assert heard == ["stop"], "the later word replaces the one that was not heard yet"
+    wire.calls.clear()
+    attendance.beat()
+    assert [call.verb for call in wire.calls] == ["records.put"], "who is told nothing asks nothing"
+
+
+def test_a_word_survives_a_beat_that_fails(wire: Wire) -> None:
+    heard: list[str] = []
+    room = room_on(wire)
+    attendance = Attendance(room.engine, lambda: this_process("w"), heard.append)
+    attendance.beat()
+    room.tell_worker("w", "quiet")
+    wire.fail(1, "records.put")
+    with pytest.raises(EngineUnavailable):
+        attendance.beat()
+    assert heard == []
+    attendance.beat()
+    assert heard == ["quiet"]
+
+
+def test_a_record_that_ended_while_the_store_was_away_is_written_anew(clock: ManualClock, room: Room) -> None:
+    attendance = Attendance(room.engine, lambda: this_process("w"), print)
+    attendance.beat()
+    clock.advance(f"{KEPT + 1}ms")
+    assert room.workers() == []
+    attendance.beat()
+    assert list(named(room)) == ["w"]
+
+
+def test_who_cannot_hear_is_not_told(clock: ManualClock, room: Room) -> None:
+    Attendance(room.engine, lambda: this_process("old")).beat()
+    with pytest.raises(Conflict, match="runs a release"):
+        room.tell_worker("old", "quiet")
+    Attendance(room.engine, lambda: this_process("w"), print).beat()
+    Attendance(room.engine, lambda: this_process("w"), print).beat()
+    with pytest.raises(Conflict, match="2 workers are called 'w'"):
+        room.tell_worker("w", "quiet")
+    clock.advance(f"{LOST + 1}ms")
+    one = named(room)["w"]
+    with pytest.raises(Conflict, match="was lost"):
+        room.tell_worker(one.id, "stop")
+    assert named(room)["w"].told == ""
+    with pytest.raises(InvalidInput, match="quiet, resume, stop"):
+        room.tell_worker(one.id, "dance")  # type: ignore[arg-type]
+
+
+def test_to_tell_a_worker_changes_nothing_about_when_it_was_seen(clock: ManualClock, room: Room) -> None:
+    Attendance(room.engine, lambda: this_process("w"), print).beat()
+    before = named(room)["w"].last_seen
+    clock.advance("20s")
+    room.tell_worker("w", "quiet")
+    assert named(room)["w"].last_seen == before
+    room.tell_worker("w", "stop")
+    with pytest.raises(Conflict, match="stops already"):
+        room.tell_worker("w", "resume")
+
+
+def test_what_a_worker_is_told_is_in_the_audit(room: Room) -> None:
+    Attendance(room.engine, lambda: this_process("w"), print).beat()
+    with audit.acting("jo"), audit.watched("deploy"):
+        told = room.tell_worker("w", "quiet")
+    (act,) = audit.read(room.engine).acts
+    assert (act.event, act.by) == ("quiet_worker", "jo")
+    assert act.info == {"worker": "w", "id": told.id, "reason": "deploy"}
 
 
 # ---- a real process, killed ------------------------------------------------------------------------

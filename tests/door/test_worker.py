@@ -17,7 +17,7 @@ import pytest
 from postroom import Bury, Delivery, Policy, Retry, Worker
 from postroom.errors import InvalidInput
 from postroom.limits import JSON
-from postroom.model import State
+from postroom.model import NewMessage, State
 from postroom.room import Room
 from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, put_raw, room_on
 
@@ -204,6 +204,23 @@ def test_a_worker_waits_without_asking_all_the_time(wire: Wire, hire: Hire) -> N
     wire.calls.clear()
     threading.Event().wait(0.3)
     assert wire.count("turn") <= 2
+
+
+def test_the_policies_of_its_queues_come_together(live: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"q{number}" for number in range(30)]
+    asked, queues, done = list[int](), live.engine.queues, list[str]()
+
+    def counted(wanted: Any = None) -> Any:
+        asked.append(len(wanted))
+        return queues(wanted)
+
+    for name in names[:20]:  # some are not there yet, and promise the usual
+        live.engine.put(name, [NewMessage(body=b"1")])
+    monkeypatch.setattr(live.engine, "queues", counted)
+    handlers = dict.fromkeys(names, lambda delivery: done.append(delivery.queue))
+    Worker(live, handlers, keeper=False).run(drain=True)
+    assert sorted(done) == sorted(names[:20])
+    assert asked == [30]
 
 
 def test_a_delayed_message_is_handled_when_it_is_due(live: Room, hire: Hire) -> None:

@@ -14,7 +14,10 @@ from postroom.engines.memory import MemoryEngine
 from postroom.model import Outcome, Settlement, State
 from postroom.room import Room
 from postroom.testing import ManualClock
+from postroom.worker import worker as worker_module
 from tests.door.staging import Hire, Wire, entries, eventually, room_on
+
+RETRY_FIRST, RETRY_LAST = worker_module._RETRY_FIRST, worker_module._RETRY_LAST
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +75,7 @@ def test_a_settle_whose_answer_was_lost_is_repeated_quietly(
 def test_what_was_to_begin_is_kept_when_the_policy_cannot_be_read(
     wire: Wire, hire: Hire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom.room._POLICY_AGE", -1.0)  # ask for it every time
+    monkeypatch.setattr("postroom.policies._AGE", -1.0)  # ask for it every time
     room = room_on(wire)
     queue = room.queue("q")
     queue.put_many(range(200))
@@ -184,6 +187,31 @@ def test_a_store_that_lost_its_last_writes_gets_them_again(
     assert sorted(map(str, began)) == ["0", "1", "2", "next"]
     worker.stop()
     room.close()
+
+
+def test_a_worker_asks_again_at_once_and_then_every_second(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the store was away, its return is noticed soon."""
+    monkeypatch.setattr("postroom.worker.worker._RETRY_FIRST", RETRY_FIRST)
+    monkeypatch.setattr("postroom.worker.worker._RETRY_LAST", RETRY_LAST)
+    pauses: list[float] = []
+
+    class Watched(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return self.is_set()
+
+    room = room_on(wire)
+    room.queue("q").put("x")
+    wire.fail(12, "turn")
+    worker = Worker(room, {"q": lambda delivery: None}, keeper=False)
+    worker._stopping = Watched()
+    worker.run(drain=True)
+    assert room.queue("q").stats().counters["acked"] == 1
+    assert len(pauses) == 12
+    assert 0 < pauses[0] <= 0.1
+    assert pauses[-3:] == [1.0] * 3
 
 
 def test_a_drain_outlasts_an_outage(wire: Wire) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import re
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import postroom
 from postroom import Bury, Delivery, Policy, Worker, telemetry
+from postroom.breaker import Breaker
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import ConfigError
 from postroom.keeper import Keeper
@@ -192,6 +194,25 @@ def test_a_worker_serves_its_metrics_on_this_machine_only(room: Room, hire: Hire
     worker.stop()
     with pytest.raises(OSError, match="refused"):
         fetch(port)
+
+
+def test_breakers_of_the_process_that_is_asked_are_told_too(room: Room, hire: Hire) -> None:
+    """Shared ones are told by everybody, those of one process by that one."""
+    own, shared = Breaker("own", threshold=1), Breaker("both", room=room)
+    beside = Breaker("both", threshold=1)
+    for breaker in (own, beside):
+        breaker.failed("no answer")
+    shared.close()
+    worker = hire(room, {"jobs": lambda delivery: None}, metrics_port=0)
+    eventually(lambda: worker.metrics, timeout=60)
+    assert worker.metrics
+    found = fetch(worker.metrics.port)
+    states = [found["postroom_breaker_state", "own", state] for state in ("open", "closed")]
+    assert states == [1, 0]
+    assert found["postroom_breaker_state", "both", "closed"] == 1, "what all processes know goes first"
+    del own, breaker, beside
+    gc.collect()
+    assert ("postroom_breaker_state", "own", "open") not in fetch(worker.metrics.port)
 
 
 def test_a_port_that_is_taken_is_one_clear_error(room: Room) -> None:

@@ -39,9 +39,9 @@ HINTS = {
 def main() -> int:
     """Run the command line and return its exit code; never a traceback for an expected error."""
     try:
-        from postroom.cli.app import app
+        from postroom.cli.app import run
 
-        app(prog_name="postroom")
+        return run()
     except PostroomError as error:
         return complain(error)
     except ModuleNotFoundError as error:
@@ -51,12 +51,11 @@ def main() -> int:
         return complain(MissingExtra(words))
     finally:
         _flush()
-    return 0
 
 
-def complain(error: PostroomError) -> int:
+def complain(error: PostroomError, hint: str = "") -> int:
     """Say the error in one line, with a hint, and return the exit code it stands for."""
-    hint = HINTS.get(error.code)
+    hint = hint or HINTS.get(error.code, "")
     line = " ".join(f"postroom: {error}".split())
     sys.stderr.write(f"{line} ({hint})\n" if hint else f"{line}\n")
     return exit_code(error)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from postroom.cli import complain
+from postroom.errors import InvalidInput
 from postroom.version import __version__
 
 #: The modules beside this one that bring commands, in the order of the help. Each has
@@ -66,3 +69,26 @@ def root(
 
 for _module in COMMANDS:
     import_module(f"postroom.cli.{_module}").register(app)
+
+
+#: What typer raises for wrong usage of whichever kind, and does not export.
+_USAGE: Any = typer.BadParameter.__bases__
+
+
+def run() -> int:
+    """Run the command that the arguments name; returns its exit code. Wrong usage is one line, too."""
+    try:
+        return int(app(prog_name="postroom", standalone_mode=False) or 0)
+    except typer.Abort:
+        sys.stderr.write("Aborted!\n")
+        return 1
+    except _USAGE as error:
+        return _explain(error)
+
+
+def _explain(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # a noun alone: its help is what was asked for
+        error.show()
+        return int(error.exit_code)
+    where = error.ctx.command_path if error.ctx else "postroom"
+    return complain(InvalidInput(error.format_message()), f"usage: {where} -h")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")]
+OneName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="One breaker; else all of them.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]
 
 
@@ -43,6 +44,27 @@ def ls(url: Url = None, json: Json = False) -> None:
     else:
         columns = ("breaker", "state", "failures", "since", "reason")
         output.table(columns, [_row(name, standing) for name, standing in found.items()])
+
+
+@app.command()
+def history(name: OneName = None, url: Url = None, json: Json = False) -> None:
+    """List what shared breakers went through within a day, the newest last.
+
+    \b
+    Examples:
+      postroom breaker history
+      postroom breaker history psp --json
+    """
+    from postroom.breaker import changes
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        found = changes(room.engine, name)
+    if json:
+        output.as_json([change._asdict() for change in found])
+    else:
+        rows = [(_moment(each.at), each.name, each.before, each.after, each.reason) for each in found]
+        output.table(("when", "breaker", "was", "is", "reason"), rows)
 
 
 @app.command()

@@ -55,9 +55,8 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
       postroom.toml  lease = "1m"
       POSTROOM_*     POSTROOM_LEASE=1m
       argument       what a program passes itself
-    A table [queues.NAME] is about one queue and beats all of them there;
-    a table [roles.NAME] says what one kind of worker does, a table
-    [schedule.NAME] what to put when: see postroom schedule --help.
+    A table [queues.NAME] is about one queue and beats all of them there; one
+    [roles.NAME] about a kind of worker, one [schedule.NAME] what to put when.
 
     \b
     Settings of the room, at the top of the file only:
@@ -67,7 +66,8 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
     In the tables [idempotency] and [http], without that word:
       idempotency_every_task idempotency_ttl
       http_host http_port http_tls_cert http_tls_key http_auth http_read_only
-      http_allow_hosts http_rate http_redact http_redact_patterns
+      http_allow_hosts http_rate http_redact http_redact_patterns http_services
+      http_environment http_environment_colour
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
       capacity warn_depth rate put_rate max_in_flight on_expire sla_p95

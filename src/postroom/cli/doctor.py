@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from postroom.cli import UNHEALTHY, output
+from postroom.cli import UNHEALTHY, output, progress
 from postroom.cli.options import Json, Url
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _examined(url: str | None) -> list[Finding]:
     from postroom.findings import bad
 
     try:
-        with opened(url) as room:
+        with opened(url) as room, progress.patience("looking for"):
             return examine(room)
     except PostroomError as error:
         return [bad("room", str(error), "correct this first; which store is meant: postroom config show")]

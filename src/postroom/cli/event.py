@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroom.cli import output
 from postroom.cli.options import Url
 
 if TYPE_CHECKING:
     from postroom.logs import LogEntry
+    from postroom.room import Room
 
 app: typer.Typer = typer.Typer(no_args_is_help=True)
 
@@ -43,12 +45,21 @@ def tail(
 
     timeout = None if span is None else milliseconds(span, "for") / 1_000
     with opened(url) as room:
+        _say_who_is_missing(queue or [], room)
         lifecycle = room.lifecycle(queue or None, cursors={} if all else None)
         try:
             for entry in lifecycle.follow(timeout):
                 print(_json(entry) if json else _line(entry), flush=True)  # a pipe is read meanwhile
         except KeyboardInterrupt:
             pass
+
+
+def _say_who_is_missing(names: list[str], room: Room) -> None:
+    """A queue may come later, so it is followed; but more often it is a slip."""
+    there = {info.name for info in room.engine.queues(names)} if names else set[str]()
+    for name in names:
+        if name not in there:
+            output.say(f"there is no queue {name!r} yet")
 
 
 def _line(entry: LogEntry) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from postroom.celery.events import EventsApp
     from postroom.celery.events.topology import Topology
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Application = Annotated[str, typer.Argument(metavar="MODULE[:VARIABLE]", help="Where the events app is.")]
 #: What workers of events have no use for, and N² messages for N workers.

@@ -43,6 +43,7 @@ Unique = Annotated[
     str | None, typer.Option("--unique-key", metavar="TEXT", help="Only one such message at a time.")
 ]
 OwnId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The same id is the same message.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for others to read.")]
 By = Annotated[
     str | None, typer.Option("--by", metavar="SPAN", help="So long from now; else its ack_timeout.")
 ]
@@ -82,7 +83,7 @@ def put(
     from postroom.cli.times import read_moment
 
     options: dict[str, Any] = {
-        "kind": kind, "priority": int(priority) if priority.isdigit() else priority, "delay": delay,
+        "kind": kind, "priority": int(priority) if priority.isdecimal() else priority, "delay": delay,
         "at": read_moment(at, "at"), "expires": expires, "headers": _headers(header or []),
         "correlation_id": correlation_id, "unique_key": unique_key, "id": id,
         "content_type": "text/plain" if text else JSON,
@@ -111,6 +112,35 @@ def show(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> N
 
 
 @app.command()
+def stored(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Show what the store itself keeps of a message, and in which key, table or field. Nothing is hidden.
+
+    \b
+    Examples:
+      postroom message stored 0198c0de00000000aaaaaaaaaaaaaaaa
+    """
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        entry = find(room, id, queue)
+        kept = room.engine.stored(entry.message.queue, id)
+    told = [(each.place, _shown(each.value)) for each in kept]
+    if json:
+        output.as_json(dict(told))
+    else:
+        output.table(("place", "value"), told)
+
+
+def _shown(value: str | float | bytes) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+@app.command()
 def cancel(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
     """Take a message out that waits, ready or scheduled.
 
@@ -132,6 +162,19 @@ def release(id: Id, queue: Within = None, url: Url = None, json: Json = False) -
       postroom message release 0198c0de00000000aaaaaaaaaaaaaaaa
     """
     _operate("released", id, queue, url, json, lambda where: where.release(id))
+
+
+@app.command()
+def bury(id: Id, reason: Reason = "", queue: Within = None, url: Url = None, json: Json = False) -> None:
+    """Take a message from whoever works on it and give it up: it becomes a dead letter.
+
+    Its consumer is told that the lease is lost; work that has begun is not undone.
+
+    \b
+    Examples:
+      postroom message bury 0198c0de00000000aaaaaaaaaaaaaaaa --reason "it never ends"
+    """
+    _operate("buried", id, queue, url, json, lambda where: where.bury(id, reason))
 
 
 @app.command()
@@ -243,21 +286,29 @@ def _bodies(body: str | None, *, lines: bool, text: bool) -> Iterator[bytes]:
     """What is to be put, as it is stored."""
     if lines and (text or body is not None):
         raise InvalidInput("--lines reads JSON from stdin: it takes neither a body nor --text")
+    number = 0
+    try:
+        for number, one in enumerate(_given(body, lines), start=1):
+            data = one.encode()
+            yield data if text else _json(data, f"line {number}" if lines else "body")
+    except UnicodeError as error:  # while it was read or written again, as the locale will have it
+        where = f"line {number + isinstance(error, UnicodeDecodeError)}" if lines else "body"
+        raise InvalidInput(f"{where}: it is not UTF-8 text") from None
+
+
+def _given(body: str | None, lines: bool) -> Iterable[str]:
     if body is not None and body != "-":
-        given: Iterable[str] = [body]
-    else:
-        given = (line for line in sys.stdin if line.strip()) if lines else [sys.stdin.read()]
-    for number, one in enumerate(given, start=1):
-        yield one.encode() if text else _json(one, f"line {number}" if lines else "body")
+        return [body]
+    return (line for line in sys.stdin if line.strip()) if lines else [sys.stdin.read()]
 
 
-def _json(text: str, where: str) -> bytes:
+def _json(text: bytes, where: str) -> bytes:
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         quoted = "'\"hello\"'"
         raise InvalidInput(f"{where}: it is not JSON ({error}); text is {quoted}, or --text") from None
-    return text.strip().encode()
+    return text.strip()
 
 
 def _headers(given: list[str]) -> dict[str, str]:

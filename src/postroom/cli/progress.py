@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -24,12 +26,14 @@ class Meter:
         self._shown = False
 
     def __call__(self, done: int, total: int | None = None) -> None:
+        self.tell(f"{done:,} of {total:,}" if total else f"{done:,}")
+
+    def tell(self, how_far: str) -> None:
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + (_ON_TERMINAL if self._live else _IN_LOG)
-        of = f" of {total:,}" if total else ""
-        text = f"{self._what}: {done:,}{of}"
+        text = f"{self._what}: {how_far}"
         sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
         sys.stderr.flush()
         self._shown = True
@@ -47,6 +51,25 @@ def counted(items: Iterable[T], what: str) -> Iterator[T]:
         yield item
         meter(count)
     meter.clear()
+
+
+@contextlib.contextmanager
+def patience(what: str) -> Iterator[None]:
+    """For one call that tells nothing before it is over: after a second, how long it has taken."""
+    meter, over, began = Meter(what), threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(_ON_TERMINAL):
+            meter.tell(f"{time.monotonic() - began:.0f} s")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+        meter.clear()
 
 
 class Bar:

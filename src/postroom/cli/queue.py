@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroom.cli import output
+from postroom.cli import output, progress
 from postroom.cli.options import DryRun, Json, Queue, Queues, Url, Yes
+from postroom.errors import Conflict
 
 if TYPE_CHECKING:
     from postroom.engine import QueueInfo
@@ -38,9 +39,12 @@ def ls(url: Url = None, json: Json = False) -> None:
     """
     from postroom.cli.store import opened
     from postroom.cli.times import age
+    from postroom.settings import without_secrets
 
     with opened(url) as room:
         infos, stats = _stats(room, None)
+    if not infos:  # a slip in the name of the store looks the same
+        output.say(f"there are no queues in {without_secrets(room.config.url)} yet")
     if json:
         output.as_json([_standing(info, stat) for info, stat in zip(infos, stats, strict=True)])
         return
@@ -146,7 +150,8 @@ def purge(
         count = room.engine.stats(queue).depth
         if not dry_run:
             consent(f"Drop the {count:,} messages that wait in {queue}?", yes=yes)
-            count = room.queue(queue).purge()
+            with progress.patience(f"purge of {queue}"):
+                count = room.queue(queue).purge()
     text = f"{count:,} messages {'would be' if dry_run else 'were'} dropped from {queue}"
     _done(json, text, queue=queue, purged=count, dry_run=dry_run)
 
@@ -174,18 +179,19 @@ def drop(
         room.queue(queue).info()
         stats = room.engine.stats(queue)
         count = stats.depth + stats.processing + stats.dead
+        if count and not force:  # nobody is asked about what would be refused
+            raise Conflict(f"{queue}: {count:,} messages are in it; purge or discard them first, or --force")
         if not dry_run:
             consent(f"Remove {queue} with the {count:,} messages in it?", yes=yes)
-            count = room.queue(queue).drop(force=force)
+            with progress.patience(f"drop of {queue}"):
+                count = room.queue(queue).drop(force=force)
     text = f"{queue} {'would be' if dry_run else 'was'} removed, with {count:,} messages"
     _done(json, text, queue=queue, dropped=count, dry_run=dry_run)
 
 
 def _stats(room: Room, names: list[str] | None) -> tuple[list[QueueInfo], list[QueueStats]]:
-    from postroom.cli.progress import counted
-
     infos = [room.queue(name).info() for name in names] if names else room.queues()
-    return infos, [room.engine.stats(info.name) for info in counted(infos, "queues")]
+    return infos, [room.engine.stats(info.name) for info in progress.counted(infos, "queues")]
 
 
 def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from postroom.cli.options import File, Url
 from postroom.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from postroom.celery.events import EventsApp
     from postroom.config import Config
 
 Host = Annotated[
@@ -31,6 +32,13 @@ Hosts = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Also answer under this name (repeatable)."),
 ]
+Services = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--service", "-s", metavar="MODULE[:VARIABLE]",
+        help="Also serve the archive of the service whose events app is there (repeatable).",
+    ),
+]  # fmt: skip
 JsonLog = Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")]
 
 
@@ -47,6 +55,7 @@ def serve(
     no_keeper: NoKeeper = False,
     read_only: ReadOnly = None,
     hosts: Hosts = None,
+    services: Services = None,
     config: File = None,
     json: JsonLog = False,
 ) -> None:
@@ -59,6 +68,7 @@ def serve(
     Examples:
       postroom serve
       postroom serve --url redis://host/0 --port 8025
+      postroom serve --service billing
       curl -X POST localhost:8025/api/v1/queues/emails/messages -d '{"body": 1}'
 
     Everybody needs a token as soon as there is one (postroom token create). Without any, it serves
@@ -74,7 +84,7 @@ def serve(
 
     given: dict[str, Any] = {
         "url": url, "http_host": host, "http_port": port, "http_tls_cert": tls_cert, "http_tls_key": tls_key,
-        "http_read_only": read_only, "http_allow_hosts": hosts,
+        "http_read_only": read_only, "http_allow_hosts": hosts, "http_services": services,
     }  # fmt: skip
     loaded = load(config, **{name: value for name, value in given.items() if value is not None})
     logs.begin(as_json=json)
@@ -89,13 +99,24 @@ def _serve(config: Config, *, keeper: bool) -> None:
 
     http, required = config.http, config.http.auth == "required"
     tls = server.Tls(http.tls_cert, http.tls_key) if http.tls_cert else None
+    services = [_service(each) for each in http.services or ()]
     with server.listen(http.host, http.port) as bound, open_room(config=config) as room:
         access = Access.decide(room.engine, http.host, read_only=http.read_only, required=required)
         pace = pace_for(access, http.rate)
-        app = secured(room, access, hosts=http.allow_hosts or (), pace=pace, keeper=keeper)
+        options: dict[str, Any] = {"keeper": keeper, "services": services}
+        app = secured(room, access, hosts=http.allow_hosts or (), pace=pace, **options)
         running = server.Server(app, tls, on_stop=app.state.hub.dismiss)
         print(f"Postroom serves {server.address(bound, tls)}", flush=True)
         running.run(sockets=[bound])
+
+
+def _service(where: str) -> EventsApp:
+    """The service whose events app is there, with all of its handlers. No broker is asked yet."""
+    from postroom.cli.events import events_app_at
+
+    found = events_app_at(where)
+    found.loader.import_default_modules()
+    return found
 
 
 def installed() -> None:

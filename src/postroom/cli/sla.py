@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroom.cli import UNHEALTHY, output
+from postroom.cli import UNHEALTHY, output, progress
 from postroom.cli.options import Json, Url
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def sla(
     """
     from postroom.cli.store import opened
 
-    with opened(url) as room:
+    with opened(url) as room, progress.patience("looking for"):
         found = room.sla(over)
     if json:
         output.as_json([_document(each) for each in found])

@@ -12,7 +12,7 @@ from postroom.cli.options import Json, Url
 if TYPE_CHECKING:
     from postroom.http.tokens import Token
 
-app = typer.Typer(no_args_is_help=True)
+app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses it; stands in the audit.")]
 Which = Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, or its name if only one has it.")]

@@ -1,4 +1,4 @@
-"""`postroom worker`: work on the queues of a role; `postroom worker ls`: who does."""
+"""`postroom worker`: work on the queues of a role; `ls`: who does; `quiet`, `resume`, `stop`: tell them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postroom.errors import ConfigError
 if TYPE_CHECKING:
     from postroom.config import Config
     from postroom.role import Role
-    from postroom.staff import WorkerInfo
+    from postroom.staff import Word, WorkerInfo
     from postroom.worker import Handlers
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -32,9 +32,10 @@ App = Annotated[
 ]
 Drain = Annotated[bool, typer.Option("--drain", help="Stop when nothing is ready any more.")]
 JsonLog = Annotated[bool, typer.Option("--json", help="Log JSON, one object a line.")]
+Who = Annotated[str, typer.Argument(metavar="WORKER", help="Its name, or its id if several have that name.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for others to read.")]
 
-
-app = typer.Typer(invoke_without_command=True)
+app: typer.Typer = typer.Typer(invoke_without_command=True)
 
 
 def register(root: typer.Typer) -> None:
@@ -63,6 +64,7 @@ def worker(
       postroom worker --role fast --metrics-port 9464
       postroom config show --role fast         what it will do
       postroom worker ls                       who works at present
+      postroom worker stop NAME                have one of them end, wherever it is
 
     \b
     The role, in postroom.toml:
@@ -174,7 +176,7 @@ def ls(url: Url = None, json: Json = False) -> None:
     if json:
         output.as_json(msgspec.to_builtins(workers))
     else:
-        columns = ("worker", "state", "role", "queues", "busy", "holds", "seen", "for", "release")
+        columns = ("worker", "id", "state", "role", "queues", "busy", "holds", "seen", "for", "release")
         output.table(columns, [_row(worker, now) for worker in workers])
 
 
@@ -183,7 +185,8 @@ def _row(worker: WorkerInfo, now: int) -> tuple[str, ...]:
 
     return (
         worker.name,
-        "lost" if worker.lost else "live",
+        worker.id,
+        _state(worker),
         worker.role or "-",
         ", ".join(worker.queues),
         f"{worker.busy} of {worker.concurrency}",
@@ -192,3 +195,62 @@ def _row(worker: WorkerInfo, now: int) -> tuple[str, ...]:
         age(now - worker.started),
         " ".join(f"{name} {version}" for name, version in worker.versions.items() if name != "python"),
     )
+
+
+def _state(worker: WorkerInfo) -> str:
+    if worker.lost:
+        return "lost"
+    state = {"working": "live"}.get(worker.state, worker.state)
+    return f"{state}, told to {worker.told}" if worker.told else state
+
+
+@app.command()
+def quiet(who: Who, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+    """Have a worker claim no more; it hands back what it has not begun, finishes the rest, and stays.
+
+    A worker of Celery's still does what it has fetched. Before a deployment, or to look at one in peace.
+
+    \b
+    Examples:
+      postroom worker quiet host:4711/fast --reason "deploy"
+      postroom worker resume host:4711/fast
+    """
+    _tell(who, "quiet", reason, url, json)
+
+
+@app.command()
+def resume(who: Who, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+    """Have a quiet worker claim again.
+
+    \b
+    Examples:
+      postroom worker resume host:4711/fast
+    """
+    _tell(who, "resume", reason, url, json)
+
+
+@app.command()
+def stop(who: Who, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+    """Have a worker end as by SIGTERM, wherever it runs; whoever runs it may start another.
+
+    \b
+    Examples:
+      postroom worker stop host:4711/fast
+      postroom worker stop celery@host
+    """
+    _tell(who, "stop", reason, url, json)
+
+
+def _tell(who: str, word: Word, reason: str, url: str | None, json: bool) -> None:
+    import msgspec
+
+    from postroom.cli.store import opened
+
+    with opened(url) as room:
+        told = room.tell_worker(who, word, reason)
+    if json:
+        output.as_json(msgspec.to_builtins(told))
+    else:
+        output.say(
+            f"told {told.name} to {'be quiet' if word == 'quiet' else word}; it hears that within 10 s"
+        )

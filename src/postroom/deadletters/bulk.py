@@ -130,6 +130,8 @@ class Choice:
         chosen: Chosen,
         until: int | None = None,
         place: Place | None = None,
+        *,
+        replayed_stay: bool = True,
     ) -> None:
         if not isinstance(chosen, Filter) and len(chosen) > MOST_SELECTED:
             raise InvalidInput(f"{len(chosen):,} ids are more than {MOST_SELECTED:,}; choose by a filter")
@@ -138,7 +140,7 @@ class Choice:
         self._chosen = chosen
         self.place = place
         #: Letters of the interrupted step with which it was done; nothing more is done with them.
-        self._finished = _recount(engine, place) if place else frozenset[str]()
+        self._finished = _recount(engine, place, replayed_stay) if place else frozenset[str]()
         every = [group for queue in queues for group in pages(engine, queue)]
         #: How many there are, whether they match or not; at most so many are looked at.
         self.total: int = sum(group.count for group in every)
@@ -229,27 +231,29 @@ def run(
     return result
 
 
-def _recount(engine: Engine, place: Place) -> frozenset[str]:
+def _recount(engine: Engine, place: Place, replayed_stay: bool) -> frozenset[str]:
     """The letters of an interrupted step that were done, now counted; what somebody else did with them
     meanwhile looks the same."""
     finished = list[str]()
+    #: Whether a letter is gone when it is done.
+    leaves = place.result.action == Discard.action or not replayed_stay
     if place.letters:
         found = engine.get(place.queue, [id for id, _ in place.letters])
         for (id, replays), entry in zip(place.letters, found, strict=True):
-            if made := _made_of(id, replays, entry, place.result.action):
+            if made := _made_of(id, replays, entry, leaves):
                 finished.append(id)
                 place.result.did(made)
     place.result.matched += len(finished)
     place.result.eligible += len(finished)
-    if place.result.action == Discard.action:
+    if leaves:
         place.result.scanned += len(finished)  # they are not found again
     return frozenset(finished)
 
 
-def _made_of(id: str, replays: int, entry: Entry | None, action: str) -> str:
+def _made_of(id: str, replays: int, entry: Entry | None, leaves: bool) -> str:
     """The id that stands for what was done with a letter; "": nothing was."""
     there = entry is not None and entry.state is State.DEAD
-    if action == Discard.action:
+    if leaves:
         return "" if there else id
     return entry.replayed_as[replays] if entry and len(entry.replayed_as) > replays else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     group           a fingerprint
     task            a task id, a message id or a correlation id
     older, newer    died longer ago, or not so long ago ("2h"), by the clock of this machine
+    since, until    died from this moment on, or before it (epoch ms; as a condition ISO 8601, with a zone)
     attempts        at least so many attempts
     where           fields of the payload: {"user.id": "42"}; under Celery of its keyword arguments;
                     "args.0" and "kwargs.user" are understood too
@@ -38,6 +40,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     older: Duration | None = None
     newer: Duration | None = None
+    since: int | None = None
+    until: int | None = None
     attempts: int | None = None
     where: dict[str, str] = {}
     replayed: bool | None = None
@@ -57,7 +61,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def parse(cls, conditions: Sequence[str]) -> Filter:
         """The filter that texts such as "class=timeout" and "payload.user.id=42" stand for.
 
-        Names are kind, error, class, group, task, older, newer, attempts, replayed and payload.FIELD.
+        Names are kind, error, class, group, task, older, newer, since, until, attempts, replayed and
+        payload.FIELD.
         """
         fields: dict[str, Any] = {}
         where: dict[str, str] = {}
@@ -105,6 +110,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             else lambda letter: letter.classification is self.classification,
             None if older is None else lambda letter: letter.died_at <= older,
             None if newer is None else lambda letter: letter.died_at >= newer,
+            None if self.since is None else lambda letter: letter.died_at >= (self.since or 0),
+            None if self.until is None else lambda letter: letter.died_at < (self.until or 0),
             None if self.attempts is None else lambda letter: letter.entry.attempt >= (self.attempts or 0),
             None if self.replayed is None else lambda letter: bool(letter.replayed_as) is self.replayed,
             None if not self.where else self._fields_fit,
@@ -128,6 +135,16 @@ def _whole(name: str, value: str) -> int:
     return int(value)
 
 
+def _moment(name: str, value: str) -> int:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(f"{name}: {value!r:.80} is not ISO 8601 with a time zone: 2026-11-17T10:00:00Z")
+    return round(moment.timestamp() * 1_000)
+
+
 def _yes_or_no(name: str, value: str) -> bool:
     if value not in ("yes", "no"):
         raise InvalidInput(f"{name}: {value!r} is neither yes nor no")
@@ -143,6 +160,8 @@ _NAMES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "task": ("task", _text_of),
     "older": ("older", _text_of),
     "newer": ("newer", _text_of),
+    "since": ("since", _moment),
+    "until": ("until", _moment),
     "attempts": ("attempts", _whole),
     "replayed": ("replayed", _yes_or_no),
 }

@@ -14,6 +14,8 @@ from postroom.errors import InvalidInput
 from postroom.model import Entry, Page, State
 
 PAGE = 200
+#: Bodies of what is found, all of which is in memory at once.
+_MOST_BYTES = 32 * 2**20
 
 
 class Step(NamedTuple):
@@ -108,13 +110,17 @@ def _parse(cursor: str | None) -> tuple[str | None, str]:
 def find(
     scan: Scan, cursor: str | None, limit: int, max_rows: int = 100_000, max_seconds: float = 5.0
 ) -> Found:
-    """Letters that match, at most `limit`; looks at no more than `max_rows`, for no longer than that."""
+    """Letters that match, at most `limit`; looks at no more than `max_rows`, for no longer than that.
+
+    It stops behind 32 MB of bodies, too.
+    """
     letters: list[DeadLetter] = []
-    scanned, end = 0, time.monotonic() + max_seconds
-    while len(letters) < limit and scanned < max_rows and time.monotonic() < end:
+    scanned, size, end = 0, 0, time.monotonic() + max_seconds
+    while len(letters) < limit and scanned < max_rows and size < _MOST_BYTES and time.monotonic() < end:
         step = _next(scan, cursor, limit - len(letters), min(PAGE, max_rows - scanned))
         scanned += step.scanned
         letters += step.letters
+        size += sum(len(letter.entry.message.body) for letter in step.letters)
         cursor = step.cursor
         if cursor is None:
             return Found(letters, scanned, True, None)

@@ -18,6 +18,7 @@ from postroom.deadletters.letter import DeadLetter
 from postroom.deadletters.replay import Edit, Replay
 from postroom.deadletters.transfer import Imported
 from postroom.duration import Duration
+from postroom.engine import QueueInfo
 from postroom.errors import InvalidInput, NotFound
 from postroom.limits import check_between
 from postroom.model import Accepted, NewMessage
@@ -34,6 +35,9 @@ class DeadLetters:
     between queues.
     """
 
+    #: Whether a letter that is replayed stays, marked; else it is gone.
+    replayed_stay: bool = True
+
     def __init__(self, room: Room, name: str | None = None, *, queues: Sequence[str] | None = None) -> None:
         self.room = room
         self.name = name
@@ -42,10 +46,13 @@ class DeadLetters:
     @property
     def queues(self) -> list[str]:
         """The queues that are meant, as things are now. Raises NotFound for a name that means none."""
+        return [info.name for info in self._meant()]
+
+    def _meant(self) -> list[QueueInfo]:
         infos = self.room.engine.queues(self._among)
         if self.name is None:
-            return [info.name for info in infos]
-        meant = [info.name for info in infos if self.name in (info.name, info.policy.dead_letter)]
+            return infos
+        meant = [info for info in infos if self.name in (info.name, info.policy.dead_letter)]
         if not meant:
             names = sorted({info.policy.dead_letter for info in infos})
             known = f"; there are {', '.join(names)}" if names else "; there are no queues yet"
@@ -80,6 +87,15 @@ class DeadLetters:
     def evicted(self) -> int:
         """How many letters retention has taken, since the queues came into being."""
         return sum(self.room.engine.stats(queue).counters["evicted"] for queue in self.queues)
+
+    def on_dead(self, queues: Iterable[str] | None = None) -> dict[str, str]:
+        """What an operator should do about a letter, by queue: in the words of the policies that say so.
+
+        With `queues`, of no others: those whose letters somebody looks at.
+        """
+        wanted = None if queues is None else set(queues)
+        meant = (info for info in self._meant() if wanted is None or info.name in wanted)
+        return {info.name: info.policy.on_dead for info in meant if info.policy.on_dead}
 
     # --- incidents --------------------------------------------------------------------------
 
@@ -195,7 +211,7 @@ class DeadLetters:
         if isinstance(chosen, str) or not isinstance(chosen, Filter | Sequence):
             raise InvalidInput("choose by a Filter, or by a list of ids")
         exact = self._exact(chosen) if isinstance(chosen, Filter) else chosen
-        return Choice(self.room.engine, self.queues, exact, until, place)
+        return Choice(self.room.engine, self.queues, exact, until, place, replayed_stay=self.replayed_stay)
 
     # --- files ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -73,19 +73,30 @@ class _Look(NamedTuple):
     oldest_dead: dict[str, int]
 
 
+class Own(NamedTuple):
+    """What only the process that is asked can tell: its breakers by name, and who listens to it."""
+
+    breakers: Mapping[str, str] = {}
+    sse_clients: int | None = None
+
+
 class RoomCollector(Collector):
     """All metrics of one room; register it with a registry of prometheus-client."""
 
-    def __init__(self, engine: Engine, version: str, keeper_ttl: int) -> None:
+    def __init__(self, engine: Engine, version: str, keeper_ttl: int, own: Callable[[], Own] = Own) -> None:
         self._engine = engine
         self._version = version
         self._keeper_ttl = keeper_ttl
+        self._own = own
 
     def collect(self) -> Iterator[Metric]:
         yield gauge("build_info", "The release.", ("version",), [((self._version,), 1)])
+        own = self._own()
+        listening = [] if own.sse_clients is None else [((), own.sse_clients)]
+        yield gauge("sse_clients", "Who listens to live events of this server.", (), listening)
         yield from self._spool()  # above all while the store is away
         try:
-            families = list(self._families())
+            families = list(self._families(own))
         except PostroomError as error:
             log.warning("scrape failed", extra={"event": "telemetry.scrape_failed", "error": str(error)})
             yield gauge("engine_up", _UP, (), [((), 0)])
@@ -100,7 +111,7 @@ class RoomCollector(Collector):
         spooled = [((), side.spooled)] if side else []
         yield gauge("spooled_messages", "Messages that wait in the spool, where there is one.", (), spooled)
 
-    def _families(self) -> Iterator[Metric]:
+    def _families(self, own: Own) -> Iterator[Metric]:
         if recorder := getattr(self._engine, "recorder", None):
             recorder.flush()  # what this process knows, before it is asked
         look = self._look()
@@ -113,7 +124,7 @@ class RoomCollector(Collector):
         yield from _standing(look)
         yield from _counted(look.stats)
         yield from self._measured(look)
-        yield from self._kept()
+        yield from self._kept(own)
 
     def _look(self) -> _Look:
         began = time.perf_counter()
@@ -139,8 +150,8 @@ class RoomCollector(Collector):
             if prefix == "wait":
                 yield from _sla(look, found)
 
-    def _kept(self) -> Iterator[Metric]:
-        """What other parts of the room keep as records."""
+    def _kept(self, own: Own) -> Iterator[Metric]:
+        """What other parts of the room keep as records; breakers may also be this process's own."""
         records = self._engine.records
         lead = records.get("lock", "keeper")
         yield gauge("keeper_up", "Whether a keeper leads.", (), [((), int(lead is not None))])
@@ -149,7 +160,8 @@ class RoomCollector(Collector):
         lost = [worker.lost for worker in read_workers(self._engine)]
         by_state = [(("live",), lost.count(False)), (("lost",), lost.count(True))]
         yield gauge("workers", "Workers that are there, and those that went silent.", ("state",), by_state)
-        yield _breakers(_plain(records.list("breaker", limit=MAX_BATCH)))
+        shared = _plain(records.list("breaker", limit=MAX_BATCH))
+        yield _breakers({**own.breakers, **{name: each.get("state", "") for name, each in shared.items()}})
         yield from _schedules(_plain(records.list("schedule", limit=MAX_BATCH)))
 
 
@@ -208,11 +220,9 @@ def _plain(found: Iterable[Any]) -> dict[str, dict[str, Any]]:
     return {record.key: msgspec.json.decode(record.value) for record in found}
 
 
-def _breakers(standings: Mapping[str, Mapping[str, Any]]) -> Metric:
+def _breakers(states: Mapping[str, str]) -> Metric:
     values = [
-        ((name, state), float(standing.get("state") == state))
-        for name, standing in standings.items()
-        for state in _BREAKER_STATES
+        ((name, each), float(state == each)) for name, state in states.items() for each in _BREAKER_STATES
     ]
     return gauge("breaker_state", "1 for the state that a breaker is in.", ("name", "state"), values)
 
@@ -238,19 +248,25 @@ class HasConfig(HasEngine, Protocol):
     def config(self) -> Any: ...
 
 
-def collector(room: HasConfig) -> RoomCollector:
-    return RoomCollector(room.engine, __version__, room.config.keeper_ttl)
+def collector(room: HasConfig, own: Callable[[], Own] = Own) -> RoomCollector:
+    return RoomCollector(room.engine, __version__, room.config.keeper_ttl, own)
 
 
 class MetricsServer:
     """`/metrics` of a room, or of another collector, over HTTP until it is closed.
 
-    On this machine only unless told otherwise.
+    On this machine only unless told otherwise. `own` is what its process tells beside the room.
     """
 
-    def __init__(self, source: HasConfig | Collector, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        source: HasConfig | Collector,
+        port: int,
+        host: str = "127.0.0.1",
+        own: Callable[[], Own] = Own,
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector(source) if isinstance(source, HasConfig) else source)
+        registry.register(collector(source, own) if isinstance(source, HasConfig) else source)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Mapping
 
 from postroom.breaker import Breaker
@@ -24,6 +23,7 @@ from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.attention import Attention
 from postroom.worker.crew import Crew
+from postroom.worker.held import Held
 from postroom.worker.listener import Listener
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Dispatcher:
         self._asleep = False
         #: Everything this worker has not settled yet: what the heartbeat renews.
         self._ours: set[Delivery] = set()
-        self._held: dict[str, deque[Delivery]] = {queue: deque() for queue in rotation.queues}
+        self._held = Held(rotation.queues)
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
         self._recent = RecentSettles()
         self._in_hand = 0
@@ -150,7 +150,7 @@ class Dispatcher:
                     did = True
         except Exception:
             for queue, unstarted in starts.items():
-                self._held[queue].extendleft(reversed(unstarted))
+                self._held.put_back(queue, unstarted)
             raise
         self._attention.regained()
         return did
@@ -174,6 +174,11 @@ class Dispatcher:
         self._leaving = True
         self._release_started()
         self._release_held(0)
+
+    def come_back(self) -> None:
+        """Take again, after `let_go`."""
+        self._leaving = False
+        self.ask_again()
 
     def _nap(self, limit: float, roomy: list[str]) -> float:
         if self._waits_behind():
@@ -227,7 +232,7 @@ class Dispatcher:
 
     def _waits_behind(self) -> bool:
         """Whether others could have something that waits for a hand; a given prefetch is ours to hold."""
-        return self._crew.backlog > 0 or (self._prefetch is None and any(self._held.values()))
+        return self._crew.backlog > 0 or (self._prefetch is None and len(self._held) > 0)
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
@@ -236,16 +241,15 @@ class Dispatcher:
 
     def _release_held(self, keep: int) -> None:
         """Hand back what is held beyond so many."""
-        for held in self._held.values():
-            while held and sum(map(len, self._held.values())) > keep:
-                self._hand_back(held.pop())
+        for delivery in self._held.give_up_beyond(keep):
+            self._hand_back(delivery)
 
     def _heed_breakers(self) -> None:
         """Hand back what was claimed before its breaker opened, and go on where one let us."""
-        for queue in self._breakers.keys() & self._held.keys():
+        for queue in self._breakers.keys() & self._ask_at.keys():
             probes = self._probes(queue)
-            while probes is not None and self._held[queue]:
-                self._hand_back(self._held[queue].pop())
+            while probes is not None and self._held.of(queue):
+                self._hand_back(self._held.give_up(queue))
             if probes == 0:
                 self._held_up.add(queue)
                 wait = self._breakers[queue].retry_after() or _BREAKER
@@ -271,7 +275,7 @@ class Dispatcher:
     def _space(self, starting: int = 0) -> int:
         """What to claim: enough for the free hands, and more only when half of what may be held is free."""
         free, ahead = self._free() - starting, self._ahead()
-        space = free + ahead - sum(map(len, self._held.values()))
+        space = free + ahead - len(self._held)
         return space if free > 0 or space >= ahead / 2 else 0
 
     def _roomy(self) -> list[str]:
@@ -279,7 +283,9 @@ class Dispatcher:
         if self._space() <= 0:
             return []
         return [
-            queue for queue in self._rotation.queues if self._claimable(queue, self._startable(queue, {}))
+            queue
+            for queue in self._rotation.queues
+            if queue not in self._shares or self._claimable(queue, self._startable(queue, {}))
         ]
 
     def _startable(self, queue: str, starts: Starts) -> int:
@@ -293,14 +299,14 @@ class Dispatcher:
     def _claimable(self, queue: str, startable: int) -> int:
         """How many more of this queue may be claimed, by its share alone."""
         share = self._shares.get(queue)
-        return MAX_BATCH if share is None else share.claimable(startable, len(self._held[queue]))
+        return MAX_BATCH if share is None else share.claimable(startable, len(self._held.of(queue)))
 
     def _choose_starts(self) -> Starts:
         """Held messages for the free hands, taking turns between queues."""
         starts: Starts = {}
         free = self._free() - self._kept_for_a_suspect()
         while free > 0 and (queue := self._next_to_start(starts)):
-            delivery = self._held[queue].popleft()
+            delivery = self._held.take(queue)
             self._rotation.gave(queue)
             if delivery.lost:
                 self._ours.discard(delivery)
@@ -311,10 +317,10 @@ class Dispatcher:
 
     def _next_to_start(self, starts: Starts) -> str | None:
         """The queue whose turn it is, of those that have something held and may start it."""
-        if not any(self._held.values()):
+        if not self._held:
             return None
         for queue in self._rotation.sequence(self._urgency):
-            if self._held[queue] and (queue not in self._shares or self._startable(queue, starts)):
+            if self._held.of(queue) and (queue not in self._shares or self._startable(queue, starts)):
                 return queue
         return None
 
@@ -328,7 +334,7 @@ class Dispatcher:
 
     def _urgency(self, queue: str) -> int:
         """The priority of the next message held; below all priorities if there is none."""
-        held = self._held[queue]
+        held = self._held.of(queue)
         return held[0].priority if held else -1
 
     def _sequence(self, claiming: bool) -> list[str]:
@@ -336,9 +342,12 @@ class Dispatcher:
         return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
 
     def _request(self, queue: str, starts: Starts) -> ClaimRequest | None:
+        early = time.monotonic() < self._ask_at[queue]
+        if early and not self._blocked.get(queue):
+            return None  # mostly so, and with many queues this is what a round consists of
         start = self._startable(queue, starts)
         space = min(self._space(sum(map(len, starts.values()))), self._claimable(queue, start))
-        early = time.monotonic() < self._ask_at[queue] and not self._lifts(queue, start)
+        early = early and not self._lifts(queue, start)
         probes = self._probes(queue)
         if probes is not None:
             # What is not begun at once would only be handed back.
@@ -350,7 +359,7 @@ class Dispatcher:
             start=start,
             # A suspect always comes started, so somebody must be free to begin it.
             suspects=start > 0,
-            lease=self._room.policy(queue).lease,
+            lease=self._room.policy(queue, among=self._rotation.queues).lease,
             consumer=self._name,
             waiter=self._listener.waiter(queue),
         )
@@ -382,9 +391,9 @@ class Dispatcher:
             raise
         starts.pop(queue, None)
         del self._pending[queue][: len(pending)]
-        now = time.monotonic()
+        self._recent.note([settlement for _, settlement in pending], time.monotonic())
         for (delivery, settlement), outcome in zip(pending, turned.settled, strict=True):
-            self._settled(delivery, settlement, outcome, now)
+            self._settled(delivery, settlement, outcome)
         for delivery, outcome in zip(starting, turned.started, strict=True):
             self._begin(delivery, outcome)
         if request:
@@ -394,9 +403,8 @@ class Dispatcher:
         """The store was away: settle again what it may have lost."""
         self._recent.repeat(self._room.engine)
 
-    def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome, now: float) -> None:
+    def _settled(self, delivery: Delivery, settlement: Settlement, outcome: Outcome) -> None:
         verb = settlement.verb
-        self._recent.note(settlement, now)
         self._ours.discard(delivery)
         if not delivery.note_settled(verb, outcome):
             extra = {"event": "delivery.lost", "outcome": str(outcome), **delivery.log_extra}
@@ -426,7 +434,7 @@ class Dispatcher:
             if leased.started:
                 self._begin(delivery, Outcome.OK)
             else:
-                self._held[queue].append(delivery)
+                self._held.add(queue, delivery)
         if deliveries:
             self._sure = False
             self._dry.discard(queue)

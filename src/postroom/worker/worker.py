@@ -23,7 +23,8 @@ from postroom.limits import MAX_BATCH, check_between
 from postroom.role import Role, Share
 from postroom.room import Room
 from postroom.rotation import Order, Rotation
-from postroom.staff import Attendance, WorkerInfo, this_process
+from postroom.staff import Attendance, Word, WorkerInfo, this_process
+from postroom.standing import states_here
 from postroom.worker.crew import Around, Crew
 from postroom.worker.dispatcher import Dispatcher
 from postroom.worker.handlers import Handler, Handlers
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger(__name__)
 
 #: Pauses between tries while the engine cannot be reached (seconds).
-_RETRY_FIRST, _RETRY_LAST = 0.05, 5.0
+_RETRY_FIRST, _RETRY_LAST = 0.05, 1.0
 #: The longest sleep (seconds): a signal that comes just before one is noticed only after it.
 _NAP = 1.0
 
@@ -103,6 +104,7 @@ class Worker:
         self._open_metrics = None if metrics_port is None else self._metrics_at(metrics_port, metrics_host)
         self.metrics: MetricsServer | None = None
         self._stopping = threading.Event()
+        self._quiet = threading.Event()
         self._running = threading.Lock()
         self._signalled_before = False
         self._dispatcher: Dispatcher | None = None
@@ -159,9 +161,9 @@ class Worker:
         return traced(around)
 
     def _metrics_at(self, port: int, host: str) -> Callable[[], MetricsServer]:
-        from postroom.telemetry.exporter import MetricsServer
+        from postroom.telemetry.exporter import MetricsServer, Own
 
-        return lambda: MetricsServer(self.room, port, host)
+        return lambda: MetricsServer(self.room, port, host, lambda: Own(states_here()))
 
     # --- running ----------------------------------------------------------------------------
 
@@ -192,6 +194,31 @@ class Worker:
         if wait and self._thread and self._thread is not current and not (crew and current in crew):
             self._thread.join()
 
+    def quiet(self) -> None:
+        """Claim no more and hand back what was not begun, but stay: what runs is finished and settled."""
+        self._quiet.set()
+        self._look_up()
+
+    def resume(self) -> None:
+        """Claim again after `quiet`."""
+        self._quiet.clear()
+        self._look_up()
+
+    def _hear(self, word: Word) -> None:
+        """Do what `room.tell_worker` said."""
+        match word:
+            case "quiet":
+                self.quiet()
+            case "resume":
+                self.resume()
+            case "stop":
+                self.stop(wait=False)
+
+    @property
+    def state(self) -> str:
+        """`working`, `quiet` or `stopping`."""
+        return "stopping" if self._stopping.is_set() else "quiet" if self._quiet.is_set() else "working"
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -200,6 +227,10 @@ class Worker:
 
     def _ask_to_stop(self) -> None:
         self._stopping.set()
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Have the thread that works look what it is asked to do."""
         if dispatcher := self._dispatcher:
             dispatcher.interrupt()
 
@@ -219,6 +250,7 @@ class Worker:
         finally:
             self._dispatcher = self._crew = None
             self._stopping.clear()
+            self._quiet.clear()
             self._running.release()
 
     def _work_through(self, rotation: Rotation, drain: bool) -> None:
@@ -254,11 +286,19 @@ class Worker:
         def look() -> WorkerInfo:
             held = dispatcher.holding()
             busy = sum(delivery.under_way for delivery in held)
-            return msgspec.structs.replace(seen, busy=busy, ids=tuple(delivery.id for delivery in held))
+            ids = tuple(delivery.id for delivery in held)
+            failed = self._last_error()
+            return msgspec.structs.replace(seen, state=self.state, busy=busy, ids=ids, last_error=failed)
 
-        attendance = Attendance(self.room.engine, look)
+        attendance = Attendance(self.room.engine, look, self._hear)
         attendance.start()
         ending.callback(attendance.stop)
+
+    def _last_error(self) -> str:
+        if not self.last_exceptions:
+            return ""
+        last = self.last_exceptions[-1]
+        return f"{last['type']}: {last['error']}"
 
     def _work_with(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
         patience = self._stop_timeout
@@ -271,14 +311,17 @@ class Worker:
             self._wind_up(dispatcher, patience)
 
     def _rounds(self, dispatcher: Dispatcher, heartbeat: Heartbeat, drain: bool) -> None:
-        pause = _RETRY_FIRST
+        pause, claiming = _RETRY_FIRST, True
         while not self._stopping.is_set():
+            if claiming is self._quiet.is_set():
+                claiming = not claiming
+                dispatcher.come_back() if claiming else dispatcher.let_go()
             leaving = drain or self.room.is_shutdown
             try:
                 if pause > _RETRY_FIRST:
                     heartbeat.beat()  # the store was away: before anything else, we are alive
                     dispatcher.repeat()
-                if not dispatcher.round():
+                if not dispatcher.round(claiming=claiming):
                     if leaving and dispatcher.done():
                         return
                     dispatcher.rest(_NAP)

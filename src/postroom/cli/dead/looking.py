@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from postroom.cli import output
+from postroom.cli import output, progress
 from postroom.cli.dead import options as take
 
 app: typer.Typer = typer.Typer(no_args_is_help=True)
@@ -33,7 +33,7 @@ def ls(
       postroom dead ls -w 'error=timed out' -w payload.user.id=42 --json | jq .letters[].id
 
     \b
-    Conditions: kind, error (a part of it), class, group, task, older, newer, attempts
+    Conditions: kind, error (a part of it), class, group, task, older, newer, since, until, attempts
       (at least), replayed (yes or no), payload.FIELD.
     A search looks at 100,000 letters and for 5 s at most, and says where it stopped.
     """
@@ -42,13 +42,17 @@ def ls(
     from postroom.deadletters import Filter
 
     with letters(url, name, service) as view:
-        found = view.find(Filter.parse(where or []), limit=limit, cursor=cursor)
+        with progress.patience("looking for"):
+            found = view.find(Filter.parse(where or []), limit=limit, cursor=cursor)
+            advice = view.on_dead(letter.queue for letter in found.letters)
         tables.say_evicted(view)
     if json:
         rest = {"scanned": found.scanned, "complete": found.complete, "cursor": found.cursor}
-        output.as_json({"letters": [letter.as_dict() for letter in found.letters], **rest})
+        shown = [letter.as_dict() for letter in found.letters]
+        output.as_json({"letters": shown, "on_dead": advice, **rest})
     else:
         output.table(tables.LETTERS, [tables.letter_row(letter) for letter in found.letters])
+        tables.say_advice(advice)
     if not found.complete:
         output.say(f"there may be more ({found.scanned:,} looked at): go on with --cursor {found.cursor}")
 
@@ -76,12 +80,16 @@ def groups(
     from postroom.cli.dead.view import letters
 
     with letters(url, name, service) as view:
-        found = view.groups(limit)
+        with progress.patience("looking for"):
+            found = view.groups(limit)
+            advice = view.on_dead(queue for group in found.groups for queue in group.queues)
         tables.say_evicted(view)
     if json:
-        output.as_json({"groups": [group.as_dict() for group in found.groups], "complete": found.complete})
+        shown = [group.as_dict() for group in found.groups]
+        output.as_json({"groups": shown, "on_dead": advice, "complete": found.complete})
     else:
         output.table(tables.GROUPS, [tables.group_row(group) for group in found.groups])
+        tables.say_advice(advice)
     if not found.complete:
         output.say("there are more groups: --limit shows more")
 
@@ -94,7 +102,7 @@ def show(
     url: take.Url = None,
     json: take.Json = False,
 ) -> None:
-    """Show one dead letter: task, arguments, exception, traceback, attempts, replays.
+    """Show one dead letter: task, arguments, exception, traceback, attempts, replays, what to do about it.
 
     \b
     Examples:
@@ -106,10 +114,12 @@ def show(
 
     with letters(url, queue, service) as dead:
         letter = dead.get(id)
+        advice, incident = dead.on_dead([letter.queue]).get(letter.queue), dead.incident(letter.group)
     if json:
-        output.as_json(letter.as_dict())
+        known = {"on_dead": advice, "incident": incident and incident.as_dict()}
+        output.as_json(letter.as_dict() | {name: value for name, value in known.items() if value})
     else:
-        print("\n".join(tables.letter_lines(letter)))
+        print("\n".join(tables.letter_lines(letter, advice, incident)))
 
 
 @app.command()

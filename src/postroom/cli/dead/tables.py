@@ -64,7 +64,7 @@ def incident_lines(incident: Incident) -> Iterator[str]:
         yield f"{moment(change.at)}  {change.author}: {what}"
 
 
-def letter_lines(letter: DeadLetter) -> Iterator[str]:
+def letter_lines(letter: DeadLetter, on_dead: str | None, incident: Incident | None) -> Iterator[str]:
     shown = letter.as_dict()
     for name in ("id", "queue", "task_id", "task_name", "args", "kwargs", "exception", "classification",
                  "group", "retries", "worker", "payload_hash", "correlation_id", "replayed_as"):  # fmt: skip
@@ -72,6 +72,10 @@ def letter_lines(letter: DeadLetter) -> Iterator[str]:
         yield f"{name:16}{value if isinstance(value, str) else json.dumps(value)}"
     for name in ("put_at", "died_at"):
         yield f"{name:16}{moment(shown[name])}, {ago(shown[name])}"
+    if on_dead:
+        yield f"{'on_dead':16}{on_dead}"
+    if incident:
+        yield f"{'incident':16}{_standing(incident)}{incident.cause and f': {_cut(incident.cause)}'}"
     for number, attempt in enumerate(letter.attempts, 1):
         took = f"{attempt.ended_at - attempt.started_at:,} ms"
         yield f"attempt {number:<8}{moment(attempt.started_at)}, {took}, {attempt.consumer}: {attempt.error}"
@@ -84,6 +88,12 @@ def say_evicted(view: DeadLetters) -> None:
     """Retention is never silent."""
     if evicted := view.evicted():
         output.say(f"{evicted:,} dead letters were evicted by retention so far (dead_limit, dead_retention)")
+
+
+def say_advice(on_dead: dict[str, str]) -> None:
+    """What the queues of these letters ask of whoever looks."""
+    for queue, words in on_dead.items():
+        output.say(f"{queue}: {words}")
 
 
 def ago(at: int) -> str:

@@ -38,7 +38,7 @@ class Show:
         self._queues = (*QUEUES, ORDERS) if self._ledger.celery.played else QUEUES
         self._error: Exception | None = None
         #: Whether the story came to its end before anybody stopped it.
-        self.was_played = False
+        self.was_played: bool = False
 
     def play(self, *, stay: bool = False) -> list[Check]:
         """Play to the end, to a signal or to an accident; what became of every promise.

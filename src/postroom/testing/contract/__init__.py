@@ -20,7 +20,7 @@ from postroom.testing.contract.expiry import EvictionContract, ExpiryContract, K
 from postroom.testing.contract.groups import GroupsContract
 from postroom.testing.contract.health import ClockContract, InspectContract
 from postroom.testing.contract.history import CounterContract, LogContract
-from postroom.testing.contract.inspect import FindContract, FindDeadContract, GetContract
+from postroom.testing.contract.inspect import FindContract, FindDeadContract, GetContract, StoredContract
 from postroom.testing.contract.lease import CheckpointContract, ExtendContract, LeaseContract, OverdueContract
 from postroom.testing.contract.lifetime import CloseContract, DurableContract, SharedContract, ThreadContract
 from postroom.testing.contract.operate import MoveContract, PauseContract, PurgeContract, ReplayContract
@@ -90,6 +90,7 @@ class EngineContract(
     TopicRingContract,
     # looking and operating
     GetContract,
+    StoredContract,
     FindContract,
     FindDeadContract,
     GroupsContract,

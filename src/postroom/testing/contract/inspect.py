@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from postroom.model import Action, Failure, Outcome, Settlement, State, Verb
+from postroom.model import Action, Failure, Outcome, Settlement, State, Stored, Verb
 from postroom.policy import fingerprint
 from postroom.testing.contract.base import BOOM, HOUR, SECOND, ContractBase
 
@@ -75,6 +75,45 @@ class GetContract(ContractBase):
     def test_get_shows_the_hash_of_the_payload(self) -> None:
         hashed = hashlib.sha1(b"payload", usedforsecurity=False).hexdigest()
         assert self.entry(self.put(body=b"payload")).payload_hash == hashed
+
+
+class StoredContract(ContractBase):
+    """stored shows what the store itself keeps of a message, and where."""
+
+    def kept(self, id: str) -> list[Stored]:
+        return self.engine.stored(self.queue, id)
+
+    def holds(self, id: str, body: bytes) -> bool:
+        return any(body in each.value for each in self.kept(id) if isinstance(each.value, bytes))
+
+    def test_every_state_is_shown_with_its_body(self) -> None:
+        self.declare(keep_done="1h")
+        body = {"body": b"b7"}
+        dead, processing, done = self.put_dead(**body), self.put_and_take(**body), self.put_and_take(**body)
+        self.ack(done)
+        waiting = [self.put(**body), self.put(delay=HOUR, **body)]
+        for id in [*waiting, processing.message.id, done.message.id, dead]:
+            places = [each.place for each in self.kept(id)]
+            assert len(set(places)) == len(places), "a place is told once"
+            assert self.holds(id, b"b7")
+
+    def test_looking_changes_nothing(self) -> None:
+        delivery = self.put_and_take()
+        before = self.entry(delivery.message.id)
+        assert self.kept(delivery.message.id) == self.kept(delivery.message.id)
+        assert self.entry(delivery.message.id) == before
+
+    def test_a_large_body_is_whole(self) -> None:
+        body = b"x" * 200_000
+        assert self.holds(self.put(body=body), body)
+
+    def test_nothing_is_kept_of_what_does_not_exist(self) -> None:
+        assert self.kept(self.message().id) == []
+        delivery = self.put_and_take()
+        purged = self.put()
+        self.ack(delivery)
+        self.engine.purge(self.queue)
+        assert [self.kept(id) for id in (delivery.message.id, purged, "", "no id")] == [[], [], [], []]
 
 
 class FindContract(ContractBase):

@@ -27,8 +27,11 @@ class Command(BaseCommand):
         with opened() as room:
             letters = DeadLetters(room, options["name"])
             found = letters.find(Filter.parse(options["where"]), limit=options["limit"])
+            advice = letters.on_dead(letter.queue for letter in found.letters)
         for letter in found.letters:
             self.stdout.write(json.dumps(letter.as_dict()) if options["json"] else _line(letter))
+        for queue, words in advice.items():
+            self.stderr.write(f"{queue}: {words}")
         if found.cursor:
             self.stderr.write("there are more: raise --limit, or add a condition")
 
