@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.battle.verdict import Fault
 from tests.battle.work import SLOW
 from tests.chaos.ledger import Ledger
+from tests.events.stage import QUIET
 from tests.redis.servers import DIES_WITH_US
 
 REPO = Path(__file__).parents[2]
@@ -26,8 +27,11 @@ _GRACE = 1.0
 class Member:
     """One process with its pool. It is a session of its own: a pool's children end with it."""
 
-    def __init__(self, name: str, command: list[str], folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: list[str], folder: Path, environ: Mapping[str, str], service: str = ""
+    ) -> None:
         self.name = name
+        self.service = service
         self._command = command
         self._folder = folder
         self._log = folder / f"{name}.log"
@@ -147,13 +151,18 @@ BLOWS: dict[str, Blow] = {
 def worker_command(crew: str, url: str, name: str) -> list[str]:
     if crew == "native":
         return [sys.executable, "-m", "tests.battle.native", url, "8"]
-    celery = [sys.executable, "-m", "celery", "-A", "tests.battle.app", "worker", "-l", "WARNING"]
+    app, *options = ("tests.battle.service", *QUIET) if _is_amqp(url) else ("tests.battle.app",)
+    celery = [sys.executable, "-m", "celery", "-A", app, "worker", "-l", "WARNING", *options]
     return [*celery, "-n", f"{name}@battle", "--pool", crew, "--concurrency", "4"]
 
 
 def producer_command(crew: str, url: str, seed: int, rate: float, longest: float) -> list[str]:
-    door = "native" if crew == "native" else "celery"
+    door = "native" if crew == "native" else "events" if _is_amqp(url) else "celery"
     return [sys.executable, "-m", "tests.battle.producer", door, url, str(seed), f"{rate:g}", f"{longest:g}"]
+
+
+def _is_amqp(url: str) -> bool:
+    return url.startswith("amqp:")
 
 
 def wait_until(condition: Callable[[], object], complaint: str, patience: float = PATIENCE) -> None:

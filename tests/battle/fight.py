@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from amqp.exceptions import AMQPError
 from redis.exceptions import RedisError
 
 from tests.battle import stores
 from tests.battle.crew import BLOWS, Member, producer_command, wait_until, worker_command
 from tests.battle.stores import Store
 from tests.battle.verdict import WINDOW, Fault, Verdict, judge
-from tests.battle.work import LEASE, SLOW
+from tests.battle.work import LEASE, SERVICES, SLOW
 from tests.chaos.ledger import Ledger, Line, parse
 
 WORKERS = 3
@@ -49,10 +50,17 @@ class Leg(NamedTuple):
             return (100 if self.guarded else 300), 0.03
         return 60, 0.1
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Who gets each job: on RabbitMQ every service, and a worker belongs to one of them."""
+        return SERVICES if self.store == "rabbitmq" else ("",)
+
 
 LEGS = (
     *(Leg(store, crew) for store in ("redis", "sentinel", "cluster", "sqlite")
       for crew in ("native", "prefork", "threads")),
+    Leg("rabbitmq", "prefork"),
+    Leg("rabbitmq", "threads"),
     Leg("redis", "native", guarded=True),
     Leg("redis", "prefork", guarded=True),
     Leg("stock", "prefork"),
@@ -165,7 +173,7 @@ class Fight:
         def probe(ask: Callable[[], object]) -> None:
             while not over.wait(_PROBE):
                 began = time.monotonic()
-                with contextlib.suppress(RedisError):  # it may well be away
+                with contextlib.suppress(RedisError, AMQPError, OSError):  # it may well be away
                     ask()
                 if time.monotonic() - began > SLOW:
                     ledger.note("slow", "-", began)
@@ -190,8 +198,9 @@ class Fight:
         everybody: list[Member] = []
         with self._probing():
             try:
-                for _ in range(self.workers):
-                    self._enlist()
+                for service in self.leg.services:
+                    for _ in range(-(-self.workers // len(self.leg.services))):
+                        self._enlist(service)
                 for member in self.crew:
                     member.await_ready()
                 rate, longest = self.leg.pace
@@ -207,12 +216,12 @@ class Fight:
         lease = f"{self.lease:g}"
         return {"BATTLE_BROKER": self.store.broker, "BATTLE_BOOK": self._book, "BATTLE_LEASE": lease}
 
-    def _enlist(self) -> None:
+    def _enlist(self, service: str) -> None:
         name = f"w{self._enlisted}"
         self._enlisted += 1
-        self.crew.append(
-            Member(name, worker_command(self.leg.crew, self._url, name), self.folder, self._environ)
-        )
+        environ = self._environ | {"BATTLE_SERVICE": service}
+        command = worker_command(self.leg.crew, self._url, name)
+        self.crew.append(Member(name, command, self.folder, environ, service))
 
     # --- violence ---------------------------------------------------------------------------
 
@@ -221,18 +230,29 @@ class Fight:
 
     def _end_one(self, kind: str) -> bool:
         """End one of those who work; False while there is none to spare."""
+        self._relieve()
         ready = [member for member in self.crew if member.is_ready]
         if len(ready) < 2:
             return False
         victim = self.chance.choice(ready)
         self.crew.remove(victim)
-        self._enlist()
+        self._enlist(victim.service)
         try:
             self.faults.append(BLOWS[kind](victim))
         except AssertionError as complaint:  # it does not stop, or not well
             self.wrong.append(str(complaint))
             self.faults.append(victim.hard())
         return True
+
+    def _relieve(self) -> None:
+        """Who ended by itself is a complaint, and another takes its place: the rest is judged as ever."""
+        for member in [each for each in self.crew if each.process.poll() is not None]:
+            self.crew.remove(member)
+            self._enlist(member.service)
+            last = member.log().strip().rpartition("\n")[2]
+            self.wrong.append(f"{member.name} ended by itself: {last[:200]}")
+            now = time.monotonic()
+            self.faults.append(Fault("ended by itself", now, now, member.name))
 
     def _hurt(self, kind: str) -> bool:
         """And every second time somebody is killed meanwhile."""
@@ -272,6 +292,7 @@ class Fight:
         # What was done twice is done the second time when the lease of the first is over.
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.store.left(), "something is left", patience=3 * self.lease)
+        self._relieve()
         for member in self.crew:
             member.await_ready()
             member.process.terminate()
@@ -287,11 +308,14 @@ class Fight:
             member.end()
 
     def judge(self) -> Verdict:
+        # Beside the ledgers: whoever asks later why something has no reason needs both.
+        (self.folder / "faults.txt").write_text("\n".join(map(str, self.faults)) + "\n", encoding="utf-8")
         effects = None
         if self._book:
             from tests.battle import book
 
             effects = book.read(self._book)
-        verdict = judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window)
+        amqp = self.leg.store == "rabbitmq"
+        verdict = judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window, amqp=amqp)
         verdict.wrong += self.wrong
         return verdict

@@ -17,7 +17,7 @@ from typing import Protocol
 import postroom
 from postroom.errors import PostroomError
 from postroom.ids import new_id
-from tests.battle.work import Bench, Job, job
+from tests.battle.work import QUEUES, SERVICES, Bench, Job, job
 
 #: So often something is sent (seconds); and what failed is sent again.
 _TICK = 0.05
@@ -76,13 +76,53 @@ def celery(broker: str) -> Sender:
     return send
 
 
+def events(broker: str) -> Sender:
+    """As events, some at a time, confirmed at the end; again as a whole when that could not be done."""
+    from postroom.celery.events import events_app
+    from tests.battle.service import event_of
+
+    app = events_app("shop", broker_url=broker, unrouted="error")
+    happened = {queue: app.event(event_of(queue))(_anything) for queue in QUEUES}
+
+    def send(jobs: Sequence[Job], unsure: Callable[[Sequence[Job]], None]) -> None:
+        while True:
+            before = app.publisher.resent
+            try:
+                with app.publisher.window():
+                    for each in jobs:
+                        happened[each.queue](each.label, each.seconds, each.later)
+            except PostroomError:
+                unsure(jobs)
+                continue
+            if app.publisher.resent > before:
+                unsure(jobs)
+            return
+
+    return send
+
+
+def _anything(label: str, seconds: float, later: float) -> None:
+    """An event that checks nothing."""
+
+
+_DOORS = {"native": native, "celery": celery, "events": events}
+
+
 class Producer:
+    """`services`: each of them has a label of its own for a job, and may begin at once."""
+
     def __init__(
-        self, send: Sender, bench: Bench, chance: random.Random, rate: float, longest: float
+        self,
+        send: Sender,
+        bench: Bench,
+        chance: random.Random,
+        rate: float,
+        longest: float,
+        services: Sequence[str] = (),
     ) -> None:
         self.stopping = threading.Event()
         self._send, self._bench, self._chance = send, bench, chance
-        self._rate, self._longest = rate, longest
+        self._rate, self._longest, self._services = rate, longest, services
         self._hold = bench.folder / "hold"
         self._count = 0
 
@@ -102,20 +142,28 @@ class Producer:
         self._count += count
         now = time.monotonic()
         for each in jobs:
-            self._bench.note("intend", each.label, now + each.later)
+            for label in self._labels(each):
+                self._bench.note("intend", label, now + (0.0 if self._services else each.later))
         self._send(jobs, self._unsure)
-        for each in jobs:
-            self._bench.note("accepted", each.label)
+        self._note_all("accepted", jobs)
 
     def _unsure(self, jobs: Sequence[Job]) -> None:
-        for each in jobs:
-            self._bench.note("unsure", each.label)
+        self._note_all("unsure", jobs)
         time.sleep(_AGAIN)
+
+    def _note_all(self, word: str, jobs: Sequence[Job]) -> None:
+        for each in jobs:
+            for label in self._labels(each):
+                self._bench.note(word, label)
+
+    def _labels(self, job: Job) -> list[str]:
+        return [f"{job.label}.{service}" for service in self._services] or [job.label]
 
 
 def main(door: str, url: str, seed: str, rate: str, longest: str) -> None:
-    send = native(url) if door == "native" else celery(url)
-    producer = Producer(send, Bench.here(), random.Random(int(seed)), float(rate), float(longest))
+    services = SERVICES if door == "events" else ()
+    chance = random.Random(int(seed))
+    producer = Producer(_DOORS[door](url), Bench.here(), chance, float(rate), float(longest), services)
     signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
     producer.run()
 

@@ -22,6 +22,7 @@ TITLES = {
     "sentinel": "Redis with Sentinel",
     "cluster": "Redis Cluster",
     "sqlite": "SQLite",
+    "rabbitmq": "RabbitMQ: events, each to two services",
     "stock": "For comparison: the same with kombu's own Redis transport",
 }
 COLUMNS = (
@@ -111,11 +112,17 @@ def summary(legs: Sequence[Leg], results: Mapping[str, Figures]) -> str:
 
 def machine() -> str:
     redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    rabbit = next((folder.name.partition("-")[2] for folder in rabbit_folders()), "none")
     return (
         f"{len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, "
         f"Celery {version('celery')}, kombu {version('kombu')}, redis-py {version('redis')}, "
-        f"Redis {redis.partition('v=')[2].split(' ')[0]}, SQLite {sqlite3.sqlite_version}"
+        f"Redis {redis.partition('v=')[2].split(' ')[0]}, SQLite {sqlite3.sqlite_version}, RabbitMQ {rabbit}"
     )
+
+
+def rabbit_folders() -> list[Path]:
+    """Where Debian has it; its version is in the name."""
+    return sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
 
 
 def record(text: str) -> None:

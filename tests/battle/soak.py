@@ -2,6 +2,7 @@
 
     make soak                                               Redis with native workers, 30 minutes
     make soak ARGS="--leg sqlite-threads --minutes 60"      any leg of the battle; --record appends the result
+    make soak ARGS="--leg redis-native,sqlite-threads"      several at once, each with processes of its own
 
 Every few seconds: the memory of each worker with its pool, that of Redis, the sizes of the file and its log.
 Exit code 0 when none of them grew in the second half (`growth`), everything was worked on once, and nothing
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,17 +59,10 @@ def table(found: list[Growth]) -> str:
     return "\n".join(["| | median | added in the second half | bound |", "|---|---|---|---|", *rows])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.battle.soak", description=__doc__)
-    parser.add_argument("--leg", default="redis-native", choices=[leg.name for leg in LEGS])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--rate", type=float, default=1.0, help="times as many jobs a second")
-    parser.add_argument("--record", action="store_true", help=f"append it to {report.RESULTS.name}")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nobody is left behind
-    leg = next(leg for leg in LEGS if leg.name == given.leg)
+def alone(leg: Leg, minutes: float, rate: float) -> tuple[str, bool]:
+    """What came of the soak of one leg, in words, and whether it was good."""
     with tempfile.TemporaryDirectory(prefix="postroom-soak-") as name:
-        verdict, series = soak(leg, Path(name), given.minutes * 60, given.rate)
+        verdict, series = soak(leg, Path(name), minutes * 60, rate)
     found = [growth(name, samples) for name, samples in series.items()]
     growing = [each.name for each in found if each.is_growing]
     good = not growing and not verdict.complaints
@@ -76,12 +71,48 @@ def main() -> int:
         if good
         else f"growing: {', '.join(growing) or 'nothing'}; {'; '.join(verdict.complaints)}"
     )
-    rate = given.rate * leg.pace[0]
     text = (
-        f"### Soak: `{leg.name}`, {given.minutes:g} minutes at {rate:g} a second\n\n"
+        f"### Soak: `{leg.name}`, {minutes:g} minutes at {rate * leg.pace[0]:g} a second\n\n"
         f"{report.machine()}. {verdict.submitted:,} tasks, {len(verdict.lost)} lost, "
         f"{len(verdict.duplicated)} ended twice: {said}.\n\n{table(found)}\n"
     )
+    return text, good
+
+
+def together(legs: list[Leg], minutes: float, rate: float) -> tuple[str, bool]:
+    """The same of several at once: a process each, so that none is counted to another."""
+    command = [sys.executable, "-m", "tests.battle.soak", "--minutes", str(minutes), "--rate", str(rate)]
+    children = [
+        subprocess.Popen([*command, "--leg", leg.name], stdout=subprocess.PIPE, text=True) for leg in legs
+    ]
+    try:
+        texts = [child.communicate()[0] for child in children]
+    finally:
+        for child in children:
+            child.terminate()
+            child.wait()
+    return "\n".join(texts), not any(child.returncode for child in children)
+
+
+def some_legs(text: str) -> list[Leg]:
+    known = {leg.name: leg for leg in LEGS}
+    if not set(text.split(",")) <= known.keys():
+        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.battle.soak", description=__doc__)
+    parser.add_argument("--leg", type=some_legs, default="redis-native", metavar="NAME,…")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=1.0, help="times as many jobs a second")
+    parser.add_argument("--record", action="store_true", help=f"append it to {report.RESULTS.name}")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nobody is left behind
+    if len(given.leg) == 1:
+        text, good = alone(given.leg[0], given.minutes, given.rate)
+    else:
+        text, good = together(given.leg, given.minutes, given.rate)
     print(text)
     if given.record:
         report.record(text)

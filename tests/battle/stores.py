@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from amqp.exceptions import AMQPError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import postroom
 from postroom.policy import Policy
-from tests.battle.work import LEASE, QUEUES
+from tests.battle import service
+from tests.battle.work import LEASE, QUEUES, SERVICES
 from tests.chaos.outside import check_sound
+from tests.events import rabbit
+from tests.processes import resident
 from tests.redis import servers
 from tests.redis.proxy import Proxy, proxied
 
@@ -59,7 +63,7 @@ def opened(kind: str, folder: Path, *, remembers: str = REMEMBERS, lease: float 
     """A new store of this kind, with the queues of the battle in it."""
     policy = Policy.from_text(_POLICY | {"dedupe_window": remembers, "lease": lease})
     with _KINDS[kind](folder) as store:
-        if kind != "stock":
+        if kind not in ("stock", "rabbitmq"):
             with postroom.open(store.url) as room:
                 for name in QUEUES:
                     room.queue(name, policy)
@@ -88,7 +92,7 @@ def _stock(folder: Path) -> AbstractContextManager[Store]:
     return _redis(folder, broker="")
 
 
-def _hurts_of_one(server: servers.Server, proxy: Proxy) -> dict[str, Hurt]:
+def _hurts_of_one(server: servers.Server | rabbit.Rabbit, proxy: Proxy) -> dict[str, Hurt]:
     @contextlib.contextmanager
     def restarted(chance: random.Random) -> Iterator[None]:
         server.kill()
@@ -110,7 +114,7 @@ def _hurts_of_one(server: servers.Server, proxy: Proxy) -> dict[str, Hurt]:
     return {"restart": restarted, "freeze": _frozen(lambda: server), "cut": cut, "stall": stalled}
 
 
-def _frozen(which: Callable[[], servers.Server]) -> Hurt:
+def _frozen(which: Callable[[], servers.Server | rabbit.Rabbit]) -> Hurt:
     @contextlib.contextmanager
     def frozen(chance: random.Random) -> Iterator[None]:
         server = which()
@@ -278,6 +282,56 @@ def _file_sizes(store: Path) -> dict[str, int]:
     return {"file": store.stat().st_size, "-wal": log.stat().st_size if log.exists() else 0}
 
 
+# --- RabbitMQ -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _rabbitmq(folder: Path) -> Iterator[Store]:
+    """One node. The services declare what they need when their first workers begin."""
+    with rabbit.running() as node, proxied(node.port) as proxy, contextlib.closing(Asker(node)) as asker:
+        url = f"amqp://guest:guest@{servers.HOST}:{proxy.port}//"
+        hurts = _hurts_of_one(node, proxy)
+        del hurts["stall"]  # only heartbeats tell of that, after minutes
+
+        @contextlib.contextmanager
+        def disconnected(chance: random.Random) -> Iterator[None]:
+            node.close_connections("battle")
+            yield
+
+        yield Store(
+            url, url, hurts | {"disconnect": disconnected}, lambda: _left_on(node),
+            lambda: {"RabbitMQ": resident(node.pid)}, (asker.ask,),
+        )  # fmt: skip
+
+
+class Asker:
+    """Asks RabbitMQ for nothing, over a connection of its own; a lost one is made again the next time."""
+
+    def __init__(self, node: rabbit.Rabbit) -> None:
+        self._node, self._connection = node, node.connect()
+        self._channel: Any = None
+
+    def ask(self) -> None:
+        try:
+            self._channel = self._channel or self._connection.channel()
+            self._channel.exchange_declare("amq.topic", "topic", passive=True)
+        except (AMQPError, OSError):
+            self.close()
+            self._connection, self._channel = self._node.connect(), None
+            raise
+
+    def close(self) -> None:
+        with contextlib.suppress(AMQPError, OSError):  # it is lost
+            self._connection.close()
+
+
+def _left_on(node: rabbit.Rabbit) -> dict[str, int]:
+    """What is in any queue of the services; nobody has taken anything out who has not ended."""
+    queues = [each.name for name in SERVICES for each in service.made(name, node.url).topology.queues]
+    counts = {queue: node.count(queue) for queue in queues}
+    return {queue: count for queue, count in counts.items() if count}
+
+
 # --- what is left -------------------------------------------------------------------------------
 
 
@@ -316,6 +370,7 @@ _KINDS: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
     "sentinel": _sentinel,
     "cluster": _cluster,
     "sqlite": _sqlite,
+    "rabbitmq": _rabbitmq,
     "stock": _stock,
 }
 

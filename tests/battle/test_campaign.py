@@ -96,10 +96,11 @@ def test_a_seed_means_the_same_blows() -> None:
 
 
 def test_every_store_has_every_crew() -> None:
+    crews = ("native", "prefork", "threads")
     assert {(leg.store, leg.crew) for leg in LEGS} >= {
         (store, crew)
         for store in report.TITLES
         if store != "stock"
-        for crew in ("native", "prefork", "threads")
+        for crew in (crews if store != "rabbitmq" else crews[1:])  # events are Celery's
     }
     assert len({leg.name for leg in LEGS}) == len(LEGS)

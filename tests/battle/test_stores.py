@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
 import pytest
+from amqp.exceptions import AMQPError
 
 import postroom
+from postroom.celery.events.declaring import declare
 from postroom.errors import EngineUnavailable
+from tests.battle.service import event_of, made
 from tests.battle.stores import opened
-from tests.battle.work import QUEUES
+from tests.battle.work import QUEUES, SERVICES
 
 #: No answer comes from a store that is cut off; how long that takes is not of interest here.
 QUICK = "?socket_timeout=500ms&socket_connect_timeout=500ms"
@@ -31,6 +35,28 @@ def test_what_is_left_is_seen(tmp_path: Path, kind: str, ready: dict[str, int]) 
         delivery.ack()
         assert store.left() == {}
         assert all(size > 0 for size in store.sizes().values())
+
+
+def test_a_rabbitmq_that_was_hurt_serves_again_and_what_is_left_is_seen(tmp_path: Path) -> None:
+    with opened("rabbitmq", tmp_path) as store:
+        assert set(store.hurts) == {"restart", "freeze", "cut", "disconnect"}
+        app = made(SERVICES[1], store.url)
+        for name in SERVICES:
+            with app.connection_for_write() as connection:
+                declare(connection, made(name, store.url).topology)
+        event = app.event(event_of(QUEUES[0]))(lambda *_: None)
+        assert store.left() == {}
+        for count, hurt in enumerate(store.hurts.values()):
+            with hurt(random.Random(1)):
+                pass
+            event("a", 0.0, 0.0)
+            queues = {f"{name}.v1.event.battle.north.happened": count + 1 for name in SERVICES}
+            assert store.left() == queues
+            (ask,) = store.probes
+            with contextlib.suppress(AMQPError, OSError):  # that of a lost connection
+                ask()
+            ask()
+        app.publisher.close()
 
 
 def test_a_redis_that_was_hurt_serves_again(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.battle.verdict import KILLED_AWAY, STARVED, UNACCEPTED, Fault, Verdict, judge
+from tests.battle.verdict import HELD, KILLED_AWAY, STARVED, UNACCEPTED, Fault, Verdict, judge
 from tests.chaos.ledger import Line
 
 SENT = ["producer-1 0.0 intend a 0.0", "producer-1 0.1 accepted a"]
@@ -97,6 +97,36 @@ def test_what_has_a_reason_is_good(lines: list[str], faults: list[Fault], causes
 )
 def test_what_has_none_is_not(lines: list[str], faults: list[Fault], complaint: str) -> None:
     assert verdict_on(lines, *faults).complaints[0].startswith(complaint)
+
+
+#: On RabbitMQ: tried again is a copy and an ack; the connections are lost while the first is at it.
+AGAIN = ["v-2 1.0 begin a", "v-2 1.5 failed a"]
+RUNS = ["w-3 3.0 begin a", "w-3 4.0 end a", "x-4 5.0 begin a", "x-4 6.0 end a"]
+LOST = Fault("disconnect", 1.4, 1.45)
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault", "cause"),
+    [
+        ([*SENT, *FIRST, *SECOND], LOST, HELD),
+        ([*SENT, *AGAIN, *RUNS], Fault("hard", 1.51, 1.6, "v"), "hard"),
+        ([*SENT, *AGAIN, *RUNS], Fault("restart", 1.2, 1.3), "restart"),
+        ([*SENT, AGAIN[0], *RUNS], Fault("hard", 1.3, 1.4, "v"), "hard"),
+        # It was not at it, or had time enough for its ack.
+        ([*SENT, *FIRST, *SECOND], LOST._replace(began=2.03, over=2.1), ""),
+        ([*SENT, *FIRST, *SECOND], LOST._replace(began=0.1, over=0.9), ""),
+        ([*SENT, *AGAIN, *RUNS], Fault("hard", 1.54, 1.6, "v"), ""),
+        ([*SENT, *AGAIN, *RUNS], Fault("hard", 1.51, 1.6, "u"), ""),
+        ([*SENT, *AGAIN, *RUNS], Fault("warm", 1.51, 1.6, "v"), ""),
+    ],
+)
+def test_on_rabbitmq_a_lease_is_a_connection_and_a_retry_is_a_copy(
+    lines: list[str], fault: Fault, cause: str
+) -> None:
+    verdict = judge([parsed(line) for line in lines], [fault], amqp=True)
+    assert verdict.duplicated == {"a": cause}
+    assert bool(verdict.unattributed) is not bool(cause)
+    assert verdict_on(lines, fault).unattributed, "nowhere else"
 
 
 def test_one_fault_must_not_cost_many() -> None:

@@ -29,6 +29,9 @@ STARVED = "starved"
 #: A prefork parent of Celery that stops forgets what it gave a child and was not told of yet, although the
 #: child works on it (`flush` of celery.concurrency.asynpool): nobody acks that.
 UNACCEPTED = "forgotten by prefork"
+#: RabbitMQ gives what a worker holds to another one at once when their connection is lost, also what it is
+#: still at; however many that are.
+HELD = "held, connection lost"
 
 
 class Fault(NamedTuple):
@@ -109,7 +112,8 @@ class Verdict:
     @property
     def bounded(self) -> int:
         """Those of which a fault may cost one, in the mean."""
-        return sum(cause not in ("", KILLED_AWAY, STARVED, UNACCEPTED) for cause in self.duplicated.values())
+        unbounded = ("", KILLED_AWAY, STARVED, UNACCEPTED, HELD)
+        return sum(cause not in unbounded for cause in self.duplicated.values())
 
     @property
     def blows(self) -> int:
@@ -133,15 +137,18 @@ def judge(
     effects: Mapping[str, int] | None = None,
     left: Mapping[str, int] | None = None,
     window: float = WINDOW,
+    *,
+    amqp: bool = False,
 ) -> Verdict:
     """`effects`: how often each label has had its effect, where somebody guarded them.
 
     `window`: how close to a fault is close, on a machine that is too busy for the usual one.
+    `amqp`: the store is RabbitMQ, where a lease is a connection, and to try again is a copy and an ack.
     """
     ordered = sorted(lines, key=lambda line: line.at)
     stories = _tell(ordered)
     verdict = Verdict(left=dict(left or {}), faults=Counter(fault.kind for fault in faults))
-    known = Known(faults, _slow_times(ordered), window)
+    known = Known(faults, _slow_times(ordered), window, amqp)
     for label, story in stories.items():
         _judge_one(verdict, label, story, known)
         if effects is not None and effects.get(label, 0) > 1:
@@ -200,6 +207,7 @@ class Known(NamedTuple):
     faults: Sequence[Fault]
     slow: Mapping[str, Sequence[tuple[float, float]]]
     window: float
+    amqp: bool = False
 
     def cause(self, run: Run, later: Run) -> str | None:
         """Why this was begun again, if there is a reason."""
@@ -213,7 +221,27 @@ class Known(NamedTuple):
             return min(excuses, key=lambda fault: not fault.worker).kind  # its own, if there is one
         if any(fault.forgets(run, self.window) for fault in self.faults):
             return UNACCEPTED
+        if self.amqp and self._was_held(run, later):
+            return HELD
         return STARVED if ended and self._starved(run.worker, until) else None
+
+    def copied(self, earlier: Sequence[Run], later: Run) -> str | None:
+        """Why there may be two of it: what is tried again is sent, then acked, and a fault came between."""
+        for run in earlier if self.amqp else ():
+            if run.word == "end":
+                continue
+            since, until = run.began, run.over or later.began
+            for fault in self.faults:
+                if fault.excuses(run.worker, since, until, self.window):
+                    return fault.kind
+        return None
+
+    def _was_held(self, run: Run, later: Run) -> bool:
+        """Whether its worker was at it when the connections were lost."""
+        until = run.over or later.began
+        return any(
+            not fault.worker and fault.excuses("", run.began, until, self.window) for fault in self.faults
+        )
 
     def _killed_during(self, away: Fault, worker: str) -> bool:
         return any(away.began <= fault.began <= away.over + RETURN for fault in self._of(worker))
@@ -240,10 +268,11 @@ def _judge_one(verdict: Verdict, label: str, story: Story, known: Known) -> None
         verdict.lost.append(label)
     if story.runs:
         verdict.waits.append(story.runs[0].began - story.due)
-    for earlier, later in itertools.pairwise(story.runs):
+    for number, (earlier, later) in enumerate(itertools.pairwise(story.runs)):
         if earlier.word == "failed":
             continue
-        cause = known.cause(earlier, later) or ("sent twice" if story.unsure else None)
+        cause = known.cause(earlier, later) or known.copied(story.runs[:number], later)
+        cause = cause or ("sent twice" if story.unsure else None)
         if earlier.word == "end":
             verdict.duplicated[label] = cause or ""
         if cause is None:

@@ -24,6 +24,8 @@ from typing import NamedTuple
 from tests.chaos.ledger import Ledger
 
 QUEUES = ("north", "south", "west")
+#: On RabbitMQ each of them gets every job, as an event, and has a label of its own for it.
+SERVICES = ("billing", "mailing")
 #: Silent for so long, a worker is taken for dead (seconds); it has to outlast a pause of a busy machine.
 LEASE = 8.0
 

@@ -35,6 +35,15 @@ def test_what_a_history_tells() -> None:
     assert first_cells(text_of("reference/events.md", end="## Topics")) == set(Event)
 
 
+def test_pages_of_the_dashboard_and_their_keys() -> None:
+    """What the how-to says is pressed leads to what it says."""
+    source = (REPO / "src/postroom/dashboard/pages.js").read_text(encoding="utf-8")
+    keys = set(re.findall(r'title: "([^"]+)", icon: "\w+", key: "(\w)"', source))
+    page = text_of("how-to/watch-in-a-browser.md")
+    told = set(re.findall(r"^\| ([A-Z][^|]+) \| .* \| `g (\w)` \|$", page, re.MULTILINE))
+    assert len(told) >= 8 and told <= keys
+
+
 def test_what_the_audit_tells() -> None:
     sources = (path.read_text(encoding="utf-8") for path in (REPO / "src").rglob("*.py"))
     noted = {name for text in sources for name in _NOTED.findall(text)}

@@ -28,6 +28,22 @@ KEYS = REPO / "docs" / "reference" / "redis-keys.md"
 def test_a_page_that_is_made_is_up_to_date(page: tuple[Path, str]) -> None:
     path, text = page
     assert path.read_text(encoding="utf-8") == text, "run `make reference`"
+    assert reference.UNSAID not in text, "say what it is"
+
+
+def test_a_row_that_is_missing_wrong_or_made_up_is_put_right() -> None:
+    table = [
+        "| name | default | meaning |",
+        "|---|---|---|",
+        "| `b` | `9` | a bee |",
+        "| `x` | `1` | nothing |",
+    ]
+    facts: reference.Facts = [("`a`", "`1`"), ("`b`", "`2`")]
+    assert reference.explained(table, facts) == [
+        *table[:2],
+        "| `b` | `2` | a bee |",
+        f"| `a` | `1` | {reference.UNSAID} |",
+    ]
 
 
 def listed() -> dict[str, str]:
@@ -80,5 +96,5 @@ def test_every_key_is_there_in_a_real_redis_and_has_its_type() -> None:
         engine = cast(RedisEngine, room.engine)
         engine._run(scripts.PURGE, "QUEUE")  # and killed before it could clean up
         look()
-    ours = {key: kind for key, kind in found.items() if re.search("QUEUE|TOPIC|KIND|queues", key)}
+    ours = {key: kind for key, kind in found.items() if re.search("QUEUE|TOPIC|KIND|queues|topics", key)}
     assert {key: kind for key, kind in ours.items() if "nudge" not in key} == listed()

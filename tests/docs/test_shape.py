@@ -36,7 +36,7 @@ def test_the_readme_shows_and_promises_before_it_leads_on() -> None:
     text = page.read_text(encoding="utf-8")
     example = next(block for block in blocks_of(page) if block.kind == "python")
     assert len([line for line in example.text.splitlines() if line.strip()]) <= 12
-    assert len(lines(page)) <= 100
+    assert len(lines(page)) <= 70
     order = [
         "**The delivery layer",
         "how-it-works.svg",

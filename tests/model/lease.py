@@ -34,6 +34,7 @@ class Rules(NamedTuple):
     put_knows_ids: bool = True
     claim_is_one_step: bool = True
     settle_checks_token: bool = True
+    holding_on_checks_token: bool = True
     token_is_new_with_every_claim: bool = True
     token_ends_with_the_settle: bool = True
     token_ends_with_the_reclaim: bool = True
@@ -206,14 +207,17 @@ class LeaseModel:
             yield Step(Action("work", hand.delivery, "fails"), state.with_hand(hand._replace(phase="failed")))
 
     def _hold_on(self, state: State, hand: Hand) -> Iterator[Step[State]]:
-        """`Engine.renew`, and `Engine.turn` with a start (steps/settle.py: renew, start)."""
-        store, fits = state.store, self._fits(state.store, hand)
+        """`Engine.renew` and `Engine.extend`, `Engine.turn` with a start (steps/settle.py: renew, extend)."""
+        store, fits = state.store, self._may_hold_on(state.store, hand)
         if hand.phase in {"holds", "works", "did"}:
             longest = (
                 store.ack_left if store.started and self.rules.renewal_stays_within_ack_timeout else LEASE
             )
             renewed = store._replace(left=min(LEASE, longest)) if fits else store
             yield from self._asked(state, hand, Action("renew", hand.delivery), renewed, hand.phase)
+        if hand.phase in {"works", "did"}:
+            extended = _begun(store) if fits else store
+            yield from self._asked(state, hand, Action("extend", hand.delivery), extended, hand.phase)
         if hand.phase == "holds":
             begun = _begun(store) if fits and not store.started else store
             yield from self._asked(state, hand, Action("start", hand.delivery), begun, "works")
@@ -222,7 +226,7 @@ class LeaseModel:
         self, state: State, hand: Hand, action: Action, store: Store, phase: str
     ) -> Iterator[Step[State]]:
         """A call that may prolong a delivery: answered, and not heard."""
-        fits = self._fits(state.store, hand)
+        fits = self._may_hold_on(state.store, hand)
         action = action._replace(answer=self._answer(state.store, fits))
         breach = NO_STALE_ANSWER if fits and not _holds(state.store, hand) else ""
         next = state._replace(store=store)
@@ -298,6 +302,11 @@ class LeaseModel:
         if store.place == "processing" and not self.rules.token_is_new_with_every_claim:
             return True
         return store.holder == hand.delivery
+
+    def _may_hold_on(self, store: Store, hand: Hand) -> bool:
+        """The same for what prolongs a delivery (steps/settle.py: _each_held)."""
+        anybody = store.place == "processing" and not self.rules.holding_on_checks_token
+        return anybody or self._fits(store, hand)
 
     @staticmethod
     def _answer(store: Store, fits: bool) -> str:

@@ -12,7 +12,7 @@ from postroom.model import Leased, NewMessage, Receipt, Settlement, Verb
 from postroom.model import State as Stands
 from postroom.policy import Policy
 from postroom.testing.clock import ManualClock
-from tests.model import lease, spool
+from tests.model import lease, outage, spool
 from tests.model.explorer import Action
 from tests.spool.stage import LostReply, Remote, spool_on
 
@@ -57,7 +57,7 @@ class LeaseReplay:
         """Every receipt but the present one, in every call that takes one: refused, and nothing changes."""
         refusal = "gone" if store.place == "done" else "lost"
         for number in self.receipts.keys() - {store.holder}:
-            for verb in ("renew", "start", *Verb):
+            for verb in ("renew", "extend", "start", *Verb):
                 assert self.hold(Action(verb, number)) == refusal
         self.compare(store)
 
@@ -88,6 +88,8 @@ class LeaseReplay:
         receipt = self.receipts[action.delivery]
         if action.verb == "renew":
             return str(self.engine.renew(QUEUE, [receipt], lease.LEASE * TICK)[0])
+        if action.verb == "extend":
+            return str(self.engine.extend(QUEUE, [receipt], lease=lease.LEASE * TICK)[0])
         if action.verb == "start":
             return str(self.engine.turn(QUEUE, [], [receipt], None).started[0])
         delay = lease.DELAY * TICK if action.verb == "retry" else 0
@@ -105,6 +107,41 @@ class LeaseReplay:
         assert (entry.started_at is not None) == store.started
         if entry.deadline is not None:
             assert max(0, entry.deadline - self.clock()) == store.left * TICK
+
+
+class OutageReplay:
+    """One trace of the model of an outage: a store that is away is one that nobody calls."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.engine: Engine = MemoryEngine(self.clock)
+        self.engine.declare(QUEUE, Policy(lease=f"{outage.LEASE * TICK}ms", ack_timeout=None))
+        self.engine.put(QUEUE, [NewMessage(body=b"1")])
+        (leased,) = self.engine.claim(QUEUE, ClaimRequest(n=1, start=1)).deliveries
+        self.receipt = leased.receipt
+
+    def run(self, trace: Iterable[tuple[Action, outage.State]]) -> None:
+        for action, state in trace:
+            assert self.do(action) == action.answer, action
+            self.compare(state)
+        self.engine.close()
+
+    def do(self, action: Action) -> str:
+        if action.verb == "tick":
+            self.clock.advance(TICK / 1_000)
+        elif action.verb == "sweep":
+            return "reclaimed" if self.engine.sweep(QUEUE).reclaimed else "nothing"
+        elif action.verb == "renew":
+            return str(self.engine.renew(QUEUE, [self.receipt], outage.LEASE * TICK)[0])
+        elif action.verb == "ack":
+            return str(self.engine.settle(QUEUE, [Settlement(self.receipt)])[0])
+        return ""  # who dies, and what becomes of the store, is not seen by it
+
+    def compare(self, state: outage.State) -> None:
+        (entry,) = self.engine.get(QUEUE, [self.receipt.id])
+        assert (entry.state if entry else "done") == state.place
+        if entry and entry.deadline is not None:
+            assert max(0, entry.deadline - self.clock()) == state.left * TICK
 
 
 class Far(Remote):

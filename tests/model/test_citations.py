@@ -13,10 +13,11 @@ from postroom.engines.spool import SpoolEngine
 from postroom.engines.spool.mover import Mover
 from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import QueueState
+from postroom.policy import Policy
 
 HERE = Path(__file__).parent
 ENGINES = HERE.parents[1] / "src" / "postroom" / "engines"
-CLASSES = {cls.__name__: cls for cls in (Engine, Mover, QueueState, Slot, SpoolEngine)}
+CLASSES = {cls.__name__: cls for cls in (Engine, Mover, Policy, QueueState, Slot, SpoolEngine)}
 
 
 def names_in(path: Path) -> set[str]:
@@ -24,7 +25,7 @@ def names_in(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("model", ["lease.py", "spool.py"])
+@pytest.mark.parametrize("model", ["lease.py", "outage.py", "spool.py"])
 def test_cited_code_is_there(model: str) -> None:
     text = (HERE / model).read_text(encoding="utf-8")
     files = re.findall(r"\b(steps|spool)/(\w+)\.py(?:: (\w+(?:, _?\w+)*))?", text)
@@ -32,6 +33,6 @@ def test_cited_code_is_there(model: str) -> None:
     for folder, file, names in files:
         there = names_in(ENGINES / folder / f"{file}.py")
         assert set(filter(None, names.split(", "))) <= there, f"{folder}/{file}.py"
-    methods = re.findall(r"\b(Engine|Mover|QueueState|Slot|SpoolEngine)\.(\w+)", text)
+    methods = re.findall(r"\b(Engine|Mover|Policy|QueueState|Slot|SpoolEngine)\.(\w+)", text)
     assert len(methods) >= 4
     assert [name for owner, name in methods if not hasattr(CLASSES[owner], name)] == []

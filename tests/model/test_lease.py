@@ -16,6 +16,7 @@ BREAKS = {
     "put_knows_ids": lease.PUT_ONCE,
     "claim_is_one_step": lease.NO_LOSS,
     "settle_checks_token": lease.NO_STALE_ANSWER,
+    "holding_on_checks_token": lease.NO_STALE_ANSWER,
     "token_is_new_with_every_claim": lease.NO_STALE_ANSWER,
     "token_ends_with_the_settle": lease.NO_DOUBLE_SETTLE,
     "token_ends_with_the_reclaim": lease.NO_STALE_ANSWER,
@@ -52,6 +53,8 @@ def test_everything_happens_somewhere() -> None:
         ("ack", "gone"),
         ("start", "lost"),
         ("renew", "ok"),
+        ("extend", "ok"),
+        ("extend", "lost"),
         ("sweep", "dead"),
         ("put", "known"),
     }
