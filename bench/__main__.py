@@ -40,6 +40,7 @@ from bench import (
     wake,
     work,
 )
+from bench.command import say, some_of
 from bench.measure import Case, Result, run
 from bench.stage import ENGINES, Stage
 
@@ -145,12 +146,12 @@ def _measured(options: argparse.Namespace, engine: str, folder: Path, machine: s
     """Measure one engine and print its table; nothing when no group has a case for it."""
     seconds = (_QUICK_SECONDS if options.quick else _SECONDS)[engine] + options.soak
     with ExitStack() as kept, _watched(seconds):
-        stage = Stage(engine, folder, options.quick, options.soak, _say, kept)
+        stage = Stage(engine, folder, options.quick, options.soak, say, kept)
         cases = [case for name in options.only for case in GROUPS[name](stage)]
         if not cases:
             return []
         began = time.monotonic()
-        results = run(cases, options.repeats or (2 if options.quick else 5), seconds, _say)
+        results = run(cases, options.repeats or (2 if options.quick else 5), seconds, say)
         notes, spent = _notes(stage, results), time.monotonic() - began
     rounds = max(len(result.values) for result in results)
     how = "quick, " if options.quick else ""
@@ -186,37 +187,23 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    say = parser.add_argument
+    take = parser.add_argument
     every = f"only these of {', '.join(ENGINES)} (default: all)"
-    say("--engine", type=_some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help=every)
+    take("--engine", type=some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help=every)
     groups = "only these groups, see below"
-    say("--only", type=_some_of(GROUPS), default=list(GROUPS), metavar="GROUP,…", help=groups)
-    say("--repeats", type=_positive, metavar="N", help="rounds at most (default: 5; 2 with --quick)")
-    say("--quick", action="store_true", help="fewer messages: a rough idea within two minutes")
-    say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
-    say("--soak", type=_positive, default=0, metavar="S", help="watch for so long what may grow (seconds)")
-    say("--json", type=Path, metavar="FILE", help="also write every value to this file")
+    take("--only", type=some_of(GROUPS), default=list(GROUPS), metavar="GROUP,…", help=groups)
+    take("--repeats", type=_positive, metavar="N", help="rounds at most (default: 5; 2 with --quick)")
+    take("--quick", action="store_true", help="fewer messages: a rough idea within two minutes")
+    take("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
+    take("--soak", type=_positive, default=0, metavar="S", help="watch for so long what may grow (seconds)")
+    take("--json", type=Path, metavar="FILE", help="also write every value to this file")
     return parser
-
-
-def _some_of(names: dict[str, Any]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        chosen = [name.strip() for name in text.split(",") if name.strip()]
-        if not chosen or not set(chosen) <= set(names):
-            raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(names)}")
-        return chosen
-
-    return parse
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 def _notes(stage: Stage, results: Sequence[Result]) -> list[str]:

@@ -83,7 +83,9 @@ def _drained(whose: str, url: str, count: int) -> float:
         else:
             for _ in range(count):
                 app.send_task("bench.noop", (BODY,))
-    with celery_worker(whose, url, "--pool", "solo", "--concurrency", "4", bench_count=count) as worker:
+    # Names of their own: the two declare Celery's queue for control commands differently.
+    options = ("--pool", "solo", "--concurrency", "4", "--hostname", f"{whose.partition(' ')[0]}@bench")
+    with celery_worker(whose, url, *options, bench_count=count) as worker:
         worker.next()
         handled: float = worker.next()["rate"]
         return handled

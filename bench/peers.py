@@ -1,8 +1,9 @@
 """Postroom beside others that keep a queue in a SQLite file, all with the same durability.
 
 Everybody commits one message at a time in WAL mode with synchronous=FULL, in a file of its own on the
-same disk. They take turns many times in a trial, so that all meet the same load: what counts are the
-ratios. "plain SQLite" is no queue but what a disk and a commit cost anybody.
+same disk, whose log everybody has filled once before. They take turns many times in a trial, so that all
+meet the same load: what counts are the ratios. "plain SQLite" is no queue but what a disk and a commit cost
+anybody, "our writes alone" what Postroom's promises cost without Postroom.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import importlib
 import importlib.util
 import sqlite3
 import statistics
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from bench.bare import bare
 from bench.claim import Drain, turns, two_calls
 from bench.measure import Case, rate
 from bench.stage import BODY, DATA, Stage
@@ -45,17 +46,16 @@ What a dequeue promises:
   huey        deletes the message before the work begins, one commit: when the worker dies, it is lost,
               and its storage has no call by which a user could do better with several workers.
   litequeue   pop marks the message, done marks it again, two commits: when the worker dies, it stays
-              marked until somebody goes and looks."""
+              marked until somebody goes and looks.
+"our writes alone" are Postroom's statements by sqlite3, with nothing of Postroom: what its promises cost."""
 
 
-class _Queue(ABC):
+class _Queue(Protocol):
     """What is measured of everybody."""
 
-    @abstractmethod
     def put(self, count: int) -> None:
         """So many messages, a commit each."""
 
-    @abstractmethod
     def take(self, count: int) -> None:
         """Exactly as many as there are, one by one, until each is done with."""
 
@@ -215,7 +215,9 @@ _PEERS = {"huey": (_huey, "huey"), "litequeue": (_litequeue, "litequeue"), _TASK
 
 # ---- The cases ------------------------------------------------------------------------------------
 
-_TURN, _TWO, _PLAIN = "Postroom by turn", "Postroom as two calls", "plain SQLite"
+_TURN, _TWO = "Postroom by turn", "Postroom as two calls"
+#: No queues, but what there is to compare them with.
+_FLOORS = {"our writes alone": bare, "plain SQLite": _plain}
 
 Rates = dict[str, float]
 
@@ -224,7 +226,7 @@ def cases(stage: Stage) -> list[Case]:
     if stage.engine != "sqlite":
         return []
     peers = [name for name, (_, package) in _PEERS.items() if importlib.util.find_spec(package)]
-    example = dict.fromkeys((_TURN, _TWO, *peers, _PLAIN), 1.0)
+    example = dict.fromkeys((_TURN, _TWO, *peers, *_FLOORS), 1.0)
     figures = [stage.figure(name, "×" if "÷" in name else "/s") for name in _figures(example, example)]
 
     def trial() -> list[float]:
@@ -234,14 +236,16 @@ def cases(stage: Stage) -> list[Case]:
 
 
 def _figures(puts: Rates, takes: Rates) -> Rates:
-    """Every figure by its name. Only a program's call is compared with another program's call."""
+    """Every figure by its name. A program's call is compared with another program's call, and what only keeps
+    bytes with what only keeps bytes."""
     others = [name for name in puts if name not in (_TURN, _TWO)]
     keepers = [name for name in others if name != _TASK]
+    tasks = [name for name in others if name == _TASK]
     return {
         "enqueue: Postroom": puts[_TURN],
         "enqueue: Postroom's engine": puts[_TWO],
         **{f"enqueue: {name}": puts[name] for name in others},
-        **{f"enqueue: Postroom ÷ {name}": puts[_TURN] / puts[name] for name in others},
+        **{f"enqueue: Postroom ÷ {name}": puts[_TURN] / puts[name] for name in tasks},
         **{f"enqueue: Postroom's engine ÷ {name}": puts[_TWO] / puts[name] for name in keepers},
         **{f"dequeue+ack: {name}": takes[name] for name in takes},
         **{f"dequeue+ack: turn ÷ {name}": takes[_TURN] / takes[name] for name in others},
@@ -279,7 +283,12 @@ def _opened(stage: Stage, peers: list[str], stack: ExitStack) -> dict[str, _Queu
     ours = {_TURN: (_by_door, turns), _TWO: (_by_engine, two_calls)}
     opened = {name: stack.enter_context(_postroom(stage, *ways)) for name, ways in ours.items()}
     folder = stack.enter_context(stage.new_folder())
+    others = {name: _PEERS[name][0] for name in peers} | _FLOORS
     opened |= {
-        name: stack.enter_context(_PEERS[name][0](folder / f"{place}.db")) for place, name in enumerate(peers)
+        name: stack.enter_context(way(folder / f"{place}.db"))
+        for place, (name, way) in enumerate(others.items())
     }
-    return opened | {_PLAIN: stack.enter_context(_plain(folder / "plain.db"))}
+    for queue in opened.values():
+        queue.put(warm := stage.size(600, 40))  # more than SQLite's own thousand pages
+        queue.take(warm)
+    return opened

@@ -65,6 +65,8 @@ def _suffix(unit: str) -> str:
 
 
 def _number(value: float, unit: str) -> str:
+    if not unit:  # so many, or so many for each of something: then with its fraction, if there is one
+        return f"{value:,.2f}".removesuffix(".00")
     return f"{value:,.2f}" if unit in ("ms", "×", "MB") else f"{value:,.0f}"
 
 

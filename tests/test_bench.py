@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import dashboard
+from bench import dashboard, guards
 from bench.__main__ import GROUPS
 from bench.goals import GOALS
-from bench.measure import Case, Figure, Target, percentile, run, wait_until
+from bench.measure import Case, Figure, Result, Target, percentile, run, wait_until
 from bench.report import file_system, table
 from bench.rivals import NAMES
 from bench.stage import ENGINES, Stage
@@ -105,6 +105,13 @@ def test_celery_is_measured_beside_its_stock_transport(part: str, tmp_path: Path
         assert len(values) == len(case.figures)
         assert all(value > 0 for value in values) or "growth" in case.figures[0].name
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_guard_adds_is_not_what_every_64th_put_costs(tmp_path: Path) -> None:
+    cases = {case.name: case for case in guards.cases(Stage("redis", tmp_path))}
+    idempotent, breaker, rate_key = cases["round trips of guards"].trial()
+    assert (idempotent, rate_key) == (2, 1)
+    assert breaker < 0.1
 
 
 def test_the_dashboard_is_measured_in_a_browser(tmp_path: Path) -> None:
@@ -226,6 +233,12 @@ def test_no_round_begins_that_would_not_end_in_time() -> None:
     (result,) = run([Case("never", (Figure("never", "ms"),), lambda: [1.0])], 5, -1, said.append)
     assert result.values == []
     assert said == ["the time is up after 0 of 5 rounds"]
+
+
+def test_a_figure_without_a_unit_hides_no_fraction() -> None:
+    case = Case("trips", tuple(Figure(name, "", Target(1)) for name in ("one", "more", "many")), lambda: [])
+    rows = table([Result(case, [[1.0, 1.01, 1_000.0]])]).splitlines()
+    assert [row.split("|")[2].strip() for row in rows[2:]] == ["1", "1.01", "1,000"]
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

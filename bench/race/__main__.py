@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench import report
+from bench.command import add_options, say, some_of
 from bench.race import page
 from bench.race.disciplines import DISCIPLINES, QUICK, Size, Trial
 from bench.race.field import FIELD, HANDS, OURS, SLUGS, Runner
 from bench.race.track import REPO, Track, missing, version
+from bench.rounds import Book
 
 _EPILOG = f"""
 disciplines:
@@ -34,6 +34,7 @@ examples:
   make race ARGS="--quick"                             a rough idea, of everything, in some minutes
   make race ARGS="--only drain --peers huey,rq --rounds 3"
   make race ARGS="--publish"                           and write the tables and plots of docs/explanation
+  make race ARGS="--resume --publish"                  go on where it was interrupted, or the time was up
 
 Every round takes all runners through all disciplines, and who begins changes; a figure is the median over
 the rounds, with the least and the most beside it. Compare within one run: another meets another load.
@@ -46,7 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.dir.mkdir(parents=True, exist_ok=True)
     size = replace(QUICK if options.quick else Size(), hands=options.hands)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
     found = _measured(options, size, _present(options.peers))
     print(page.tables(found))
     if options.publish:
@@ -58,29 +58,26 @@ def _present(peers: list[str]) -> list[Runner]:
     chosen = [runner for runner in FIELD if runner.slug in peers or runner.slug in OURS]
     for runner in chosen:
         if missing(runner):
-            _say(f"{runner.slug} is not installed and does not run: `make race` installs it")
+            say(f"{runner.slug} is not installed and does not run: `make race` installs it")
     return [runner for runner in chosen if not missing(runner)]
 
 
 def _measured(options: argparse.Namespace, size: Size, runners: list[Runner]) -> dict[str, Any]:
     versions = {runner.slug: version(runner) for runner in runners}
-    found: dict[str, Any] = {"machine": report.machine(), "versions": versions, "disciplines": {}}
-    end = time.monotonic() + options.minutes * 60
+    about = {"machine": report.machine(), "versions": versions}
+    book = Book(options.json, "disciplines", about, options.resume)
+    plan = [
+        (number, name)
+        for number in range(1, options.rounds + 1)
+        for name in options.only
+        if number <= (DISCIPLINES[name].rounds or number)
+    ]
     with ExitStack() as kept:
         folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="race-", dir=options.dir.resolve()))
-        trial = Trial(Track(Path(folder), kept), size, _say)
-        for number in range(1, options.rounds + 1):
-            for name in options.only:
-                if number > (DISCIPLINES[name].rounds or number):
-                    continue
-                if time.monotonic() > end:
-                    _say(f"the time is up in round {number}, before {name}")
-                    return found
-                _say(f"round {number} of {options.rounds}: {name}")
-                _round(trial, name, runners, found["disciplines"])
-                # Every time: who interrupts it keeps what was measured until then.
-                options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+        trial = Trial(Track(Path(folder), kept), size, say)
+        for _, name in book.turns(plan, options.minutes, say):
+            _round(trial, name, runners, book.parts)
+    return book.found
 
 
 def _round(trial: Trial, name: str, runners: list[Runner], found: dict[str, Any]) -> None:
@@ -101,32 +98,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    say = parser.add_argument
+    take = parser.add_argument
     only, peers = "only these disciplines", "only these beside ours"
-    say("--only", type=some_of(DISCIPLINES), default=list(DISCIPLINES), metavar="NAME,…", help=only)
-    say("--peers", type=some_of(SLUGS), default=list(SLUGS), metavar="NAME,…", help=peers)
-    say("--rounds", type=int, default=3, metavar="N", help="rounds (default: 3)")
-    say("--minutes", type=float, default=60, metavar="N", help="nothing begins after so long (default: 60)")
-    say("--hands", type=int, default=HANDS, metavar="N", help=f"jobs at once in a process (default: {HANDS})")
-    say("--quick", action="store_true", help="far less of everything")
-    say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
-    say("--json", type=Path, default=Path("build/race.json"), help="keep every value here")
-    say("--publish", action="store_true", help="write the tables and plots of the documentation")
+    take("--only", type=some_of(DISCIPLINES), default=list(DISCIPLINES), metavar="NAME,…", help=only)
+    take("--peers", type=some_of(SLUGS), default=list(SLUGS), metavar="NAME,…", help=peers)
+    take(
+        "--hands", type=int, default=HANDS, metavar="N", help=f"jobs at once in a process (default: {HANDS})"
+    )
+    add_options(parser, minutes=60, json="build/race.json")
     return parser
-
-
-def some_of(names: dict[str, Any]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        chosen = [name.strip() for name in text.split(",") if name.strip()]
-        if not chosen or not set(chosen) <= set(names):
-            raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(names)}")
-        return chosen
-
-    return parse
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import report
-from bench.race.__main__ import some_of
+from bench.command import add_options, say, some_of
+from bench.rounds import Book
 from bench.scaling import page
 from bench.scaling.curves import Consumers, Curve, Messages, Queues
 from bench.scaling.shapes import Shapes
@@ -46,6 +46,7 @@ examples:
   make scaling                                         everything, about a quarter of an hour
   make scaling ARGS="--only messages --deep"           with 10 M messages, about 5 GB for each engine
   make scaling ARGS="--publish"                        and write docs/explanation/scaling.md
+  make scaling ARGS="--deep --minutes 90 --publish"    all of it; --resume goes on where it was interrupted
 """
 
 
@@ -53,52 +54,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.dir.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"machine": report.machine(), "curves": {}}
-    end = time.monotonic() + options.minutes * 60
+    book = Book(options.json, "curves", {"machine": report.machine()}, options.resume)
+    plan = [(number, name) for name in options.only for number in range(1, options.rounds + 1)]
     with (
         tempfile.TemporaryDirectory(prefix="scaling-", dir=options.dir.resolve()) as folder,
-        ExitStack() as kept,
+        _Stores() as stores,
     ):
-        for name in options.only:
-            found["curves"][name] = _curve(name, options, Path(folder), kept, end)
-            _keep(found, options.json)
-    print(page.tables(found))
+        for _, name in book.turns(plan, options.minutes, say):
+            stores.of(name, partial(_curves, name, options, Path(folder)))
+            _round(stores.curves, book.parts.setdefault(name, {"load": [], "engines": {}}))
+    print(page.tables(book.found))
     if options.publish:
-        page.publish(found)
+        page.publish(book.found)
     return 0
 
 
-def _keep(found: dict[str, Any], path: Path) -> None:
-    """After every curve: who interrupts the next has these."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+class _Stores(ExitStack):
+    """The curves of one name, whose stores are kept for all of its rounds and not beyond them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = ""
+        self.curves: dict[str, Curve] = {}
+
+    def of(self, name: str, make: Callable[[ExitStack], dict[str, Curve]]) -> None:
+        if name != self.name:
+            self.close()
+            self.name, self.curves = name, make(self)
 
 
-def _curve(
-    name: str, options: argparse.Namespace, folder: Path, kept: ExitStack, end: float
-) -> dict[str, Any]:
+def _curves(name: str, options: argparse.Namespace, folder: Path, kept: ExitStack) -> dict[str, Curve]:
     sizes = (_QUICK if options.quick else _SIZES).get(name, [])
     if name == "messages" and options.deep:
         sizes = [*sizes, 10_000_000]
     sizes = [size for size in sizes if size <= options.most]
-    curves = {
-        engine: CURVES[name](Stage(engine, folder, options.quick, say=_say, kept=kept), sizes)
+    return {
+        engine: CURVES[name](Stage(engine, folder, options.quick, say=say, kept=kept), sizes)
         for engine in options.engine
         if name != "shapes" or engine == "redis"
     }
-    found: dict[str, Any] = {"load": [], "engines": {engine: {} for engine in curves}}
-    for number in range(1, options.rounds + 1):
-        if time.monotonic() > end:
-            _say(f"the time is up before round {number} of {name}")
-            break
-        found["load"].append(round(os.getloadavg()[0], 1))
-        for engine, curve in curves.items():
-            _say(f"round {number} of {options.rounds}: {name}, {engine}")
-            for size, figures in curve.round().items():
-                for what, value in figures.items():
-                    at = found["engines"][engine].setdefault(size, {})
-                    at.setdefault(what, []).append(round(value, 2))
-    return found
+
+
+def _round(curves: dict[str, Curve], found: dict[str, Any]) -> None:
+    load = round(os.getloadavg()[0], 1)
+    for engine, curve in curves.items():
+        for size, figures in curve.round().items():
+            for what, value in figures.items():
+                at = found["engines"].setdefault(engine, {}).setdefault(size, {})
+                at.setdefault(what, []).append(round(value, 2))
+    found["load"].append(load)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,22 +112,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    say = parser.add_argument
-    say("--only", type=some_of(CURVES), default=list(CURVES), metavar="NAME,…", help="only these curves")
-    say("--engine", type=some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help="only these engines")
-    say("--most", type=int, default=10_000_000, metavar="N", help="no size above this")
-    say("--deep", action="store_true", help="also 10 M messages")
-    say("--rounds", type=int, default=3, metavar="N", help="rounds (default: 3)")
-    say("--minutes", type=float, default=40, metavar="N", help="no round begins after so long (default: 40)")
-    say("--quick", action="store_true", help="far less of everything")
-    say("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
-    say("--json", type=Path, default=Path("build/scaling.json"), help="keep every value here")
-    say("--publish", action="store_true", help="write the tables and plots of the documentation")
+    take = parser.add_argument
+    take("--only", type=some_of(CURVES), default=list(CURVES), metavar="NAME,…", help="only these curves")
+    take(
+        "--engine", type=some_of(ENGINES), default=list(ENGINES), metavar="NAME,…", help="only these engines"
+    )
+    take("--most", type=int, default=10_000_000, metavar="N", help="no size above this")
+    take("--deep", action="store_true", help="also 10 M messages")
+    add_options(parser, minutes=40, json="build/scaling.json")
     return parser
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
