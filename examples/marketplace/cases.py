@@ -19,6 +19,15 @@ FAILURES = {
     "late": "Expired",
     "killer": "LeaseExpired",
 }
+#: And of which class its dead letter is then.
+CLASSES = {
+    "poison": "exception",
+    "rejected": "rejected",
+    "garbled": "undecodable",
+    "stranger": "undecodable",
+    "late": "expired",
+    "killer": "crash-loop",
+}
 #: What no attempt is made on twice, or at all.
 AT_ONCE = {"rejected": 1, "garbled": 1, "stranger": 1, "late": 0}
 KINDS = {"fast_default": ("update_metrics", "send_webhook")}

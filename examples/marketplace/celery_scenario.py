@@ -14,12 +14,13 @@ from celery import Celery
 
 import postroom
 import postroom.celery
-from examples.marketplace import cases, outside
+from examples.marketplace import cases, judge, outside
 from examples.marketplace.cases import Case
-from examples.marketplace.scenario import hurried, run, settled, until
+from examples.marketplace.repair import done, repair
+from examples.marketplace.scenario import hurried, nobody_looks, run, settle, settled, until
 from examples.marketplace.workers import CLOCK, Workers, by_celery
 from postroom.config import Config, load
-from postroom.deadletters import DeadLetters, Filter
+from postroom.deadletters import DeadLetters
 from postroom.room import Room
 
 TASKS = {
@@ -29,14 +30,6 @@ TASKS = {
     "heavy_payouts": "pay_out",
     "media_processing": "make_thumbnail",
     "beat": "on_tick",
-}
-#: How each kind of poison has to end.
-CLASSES = {
-    "poison": "exception",
-    "rejected": "rejected",
-    "stranger": "undecodable",
-    "late": "expired",
-    "killer": "crash-loop",
 }
 #: Seconds between two ticks; what the schedule of the matrix, and what Celery's beat has put.
 TICK = 2
@@ -71,10 +64,6 @@ def everyday(config: Config, each: int) -> list[Case]:
     return day + cases.late()
 
 
-def nobody_looks(room: Room, workers: Workers) -> list[str]:
-    return []
-
-
 def play(
     url: str,
     folder: Path,
@@ -103,10 +92,12 @@ def play(
         ticks = _ticks(sent, notes)
         sent |= send_all(sender, cases.killing(bystanders=20))
         until(lambda: settled(room, workers), "everybody survives the killer", workers)
-        wrong = [*_judge(room, sent, notes), *look(room, workers)]
+        poison = {id: case for id, case in sent.items() if case.is_poison}
+        wrong = [*_judge(room, sent, notes), *judge.misplaced(room, poison), *look(room, workers)]
         for name in ("dlq_fast", "dlq_heavy"):
             say(f"{name}: {len(DeadLetters(room, name).find().letters)} dead letters")
-        wrong += _repair(room, workers, sent, notes, say)
+        healed = {id for id, case in poison.items() if case.fate == "poison"}
+        wrong += repair(room, notes, lambda: settle(room, workers), lambda result: healed, say)
         until(lambda: _ticks(sent, notes)[BEATS] > ticks[BEATS], "another beat takes over", workers)
         say("ticks: by the schedule of the matrix and by Celery's beat, which was killed and is back")
         wrong += [f"a worker ended with {code}" for code in workers.stop() if code]
@@ -116,8 +107,8 @@ def play(
 
 def _ticks(sent: Sent, notes: Path) -> Counter[str]:
     """How often each queue had work that nobody sent: a clock did, through the queue `beat`."""
-    done = {(line["queue"], line["id"]) for line in outside.read_notes(notes) if line["what"] == "done"}
-    return Counter(queue for queue, id in done if id not in sent and ("beat", id) in done)
+    told = {(line["queue"], line["id"]) for line in outside.read_notes(notes) if line["what"] == "done"}
+    return Counter(queue for queue, id in told if id not in sent and ("beat", id) in told)
 
 
 def _unticked(sent: Sent, notes: Path) -> set[str]:
@@ -125,16 +116,12 @@ def _unticked(sent: Sent, notes: Path) -> set[str]:
     return {SCHEDULES, BEATS} - _ticks(sent, notes).keys()
 
 
-def _done(notes: Path) -> set[str]:
-    return {line["id"] for line in outside.read_notes(notes) if line["what"] == "done"}
-
-
 def _judge(room: Room, sent: Sent, notes: Path) -> Iterator[str]:
     """Every poison task is dead, in its queue and of the right class; all else is done, and not dead."""
-    done = _done(notes)
+    finished = done(notes)
     dead = {letter.call.task_id: letter for letter in DeadLetters(room).find(limit=1_000).letters}
     for id, case in sent.items():
-        if not case.is_poison and (id in dead or id not in done):
+        if not case.is_poison and (id in dead or id not in finished):
             yield f"{case.fate} task {id} of {case.queue} is {'dead' if id in dead else 'not done'}"
         elif case.is_poison and id not in dead:
             yield f"{case.fate} task {id} of {case.queue} is not dead"
@@ -144,7 +131,7 @@ def _judge(room: Room, sent: Sent, notes: Path) -> Iterator[str]:
             continue
         case = sent[id]
         found = (letter.queue, letter.call.task_name, str(letter.classification), letter.retries)
-        wanted = (case.queue, task_name(case), CLASSES.get(case.fate), _retries(room, case))
+        wanted = (case.queue, task_name(case), cases.CLASSES.get(case.fate), _retries(room, case))
         if case.is_poison and found != wanted:
             yield f"{case.fate} task {id} is {found}, not {wanted}: {letter.failure.summary}"
 
@@ -154,23 +141,6 @@ def _retries(room: Room, case: Case) -> int:
     if case.fate not in ("poison", "killer") or case.options.get("kind") == "send_webhook":
         return 0
     return room.queue(case.queue).policy.max_attempts - 1
-
-
-def _repair(
-    room: Room, workers: Workers, sent: Sent, notes: Path, say: Callable[[str], None]
-) -> Iterator[str]:
-    """A canary before the bug is fixed stops everything; after it, all poison is done."""
-    letters, poison = DeadLetters(room), Filter(error="has no customer")
-    early = letters.replay(poison, canary=True, canary_timeout="60s")
-    if early.done != 1 or "died again" not in early.stopped:
-        yield f"the canary before the fix: {early}"
-    notes.with_name("fixed").touch()
-    result = letters.replay(poison, canary=True, canary_timeout="60s")
-    say(f"replayed {result.done} after the fix, one first")
-    until(lambda: settled(room, workers), "what was replayed is done", workers)
-    ids = {id for id, case in sent.items() if case.fate == "poison"}
-    if result.stopped or not ids <= _done(notes):
-        yield f"replayed {result}, not done: {ids - _done(notes)}"
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from examples.marketplace.cases import AT_ONCE, FAILURES, Case, Put
+from examples.marketplace.cases import AT_ONCE, CLASSES, FAILURES, Case, Put
+from postroom.deadletters import DeadLetters
 from postroom.model import Entry
 from postroom.room import Room
 
@@ -23,6 +24,24 @@ def dead_letters(room: Room) -> Counter[str]:
     for info in room.queues():
         counts[info.policy.dead_letter] += room.engine.stats(info.name).dead
     return +counts
+
+
+def misplaced(room: Room, poison: Mapping[str, Case]) -> Iterator[str]:
+    """Poison, by task id, that is not under its dead-letter name, not of its class, or in no group of it."""
+    names = {id: room.queue(case.queue).policy.dead_letter for id, case in poison.items()}
+    for name in sorted(set(names.values())):
+        view = DeadLetters(room, name)
+        letters = {letter.call.task_id: letter for letter in view.find(limit=1_000).letters}
+        groups = {group.group: (group.count, group.classification) for group in view.groups().groups}
+        sizes = Counter(letter.group for letter in letters.values())
+        for id in (id for id in poison if names[id] == name):
+            case, letter = poison[id], letters.get(id)
+            if letter is None:
+                yield f"{_name((case.queue, id), case)} is not in {name}"
+            elif letter.classification != CLASSES[case.fate]:
+                yield f"{_name((case.queue, id), case)} is of class {letter.classification}"
+            elif groups.get(letter.group) != (sizes[letter.group], letter.classification):
+                yield f"{_name((case.queue, id), case)} is in no group of {name} that counts it"
 
 
 def _dead(room: Room, queue: str) -> Iterator[Entry]:

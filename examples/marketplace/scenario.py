@@ -12,9 +12,11 @@ from pathlib import Path
 import postroom
 from examples.marketplace import cases, judge, outside
 from examples.marketplace.payouts import Payouts
+from examples.marketplace.repair import repair
 from examples.marketplace.workers import Workers
 from postroom.config import load
 from postroom.room import Room
+from postroom.schedule import Schedules
 
 MATRIX = Path(__file__).with_name("postroom.toml")
 #: All of it may take so long (seconds); it ends as soon as everything is settled.
@@ -33,10 +35,23 @@ def hurried(folder: Path, *, tick: str = "1s") -> Path:
     return file
 
 
+def nobody_looks(room: Room, workers: Workers) -> list[str]:
+    return []
+
+
 def play(
-    url: str, folder: Path, *, each: int = 20, kills: int = 3, say: Callable[[str], None] = print
+    url: str,
+    folder: Path,
+    *,
+    each: int = 20,
+    kills: int = 3,
+    say: Callable[[str], None] = print,
+    look: Callable[[Room, Workers], list[str]] = nobody_looks,
 ) -> list[str]:
-    """Play it in this store, with the notes in this folder; everything that is not as it has to be."""
+    """Play it in this store, with the notes in this folder; everything that is not as it has to be.
+
+    Somebody may `look` before anything is replayed, and find something wrong.
+    """
     file, notes, payouts = hurried(folder), folder / "notes", Payouts(folder)
     config = load(file, url=url)
     with payouts.open(), postroom.open(config=config) as room:
@@ -53,11 +68,21 @@ def play(
             until(lambda: settled(room, workers), "everybody survives the killer", workers)
             say(f"{workers.killed} workers were killed by it and started again")
             _pay(room, workers, payouts, kills, say)
-            wrong = [f"a worker ended with {code}" for code in workers.stop() if code]
-        wrong += judge.verdict(room, put, outside.read_notes(notes), workers.killed)
-        wrong += [*payouts.wrong(), *_unticked(room), *_unmeasured(room)]
-        _tell(room, say)
+            _stop_the_clock(room, workers)
+            wrong = judge.verdict(room, put, outside.read_notes(notes), workers.killed)
+            wrong += judge.misplaced(room, {id: case for (_, id), case in put.items() if case.is_poison})
+            wrong += [*payouts.wrong(), *_unticked(room), *_unmeasured(room), *look(room, workers)]
+            _tell(room, say)
+            wrong += repair(room, notes, lambda: settle(room, workers), lambda result: set(result.ids), say)
+            wrong += [f"a worker ended with {code}" for code in workers.stop() if code]
     return wrong
+
+
+def _stop_the_clock(room: Room, workers: Workers) -> None:
+    """So that nothing is put any more while it is judged."""
+    for name in room.config.schedules:
+        Schedules(room).pause(name, "the day is over")
+    settle(room, workers)
 
 
 def _pay(room: Room, workers: Workers, payouts: Payouts, kills: int, say: Callable[[str], None]) -> None:
@@ -99,6 +124,10 @@ def settled(room: Room, workers: Workers) -> bool:
     workers.look()
     stats = [room.engine.stats(info.name) for info in room.queues()]
     return not any(stat.depth or stat.processing for stat in stats)
+
+
+def settle(room: Room, workers: Workers) -> None:
+    until(lambda: settled(room, workers), "nothing is left to do", workers)
 
 
 def until(condition: Callable[[], object], what: str, workers: Workers | None = None) -> None:

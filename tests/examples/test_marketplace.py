@@ -11,9 +11,12 @@ import pytest
 from examples.marketplace import cases, judge, scenario
 from examples.marketplace.cases import Case
 from examples.marketplace.payouts import Payouts
+from examples.marketplace.workers import Workers
 from postroom.config import load
+from postroom.deadletters import DeadLetters, Groups
 from postroom.room import Room
 from tests.door.staging import room_on
+from tests.examples.doors import NAMES, compare_the_command
 from tests.redis import servers
 
 REPO = Path(__file__).parents[2]
@@ -23,18 +26,29 @@ def silently(text: str) -> None:
     """A scenario that is not watched."""
 
 
+def same_everywhere(room: Room, workers: Workers) -> list[str]:
+    for name in NAMES:
+        compare_the_command(workers, DeadLetters(room, name))
+    return []
+
+
 @pytest.mark.timeout(600)
 def test_the_scenario_on_sqlite(tmp_path: Path) -> None:
     said: list[str] = []
-    assert scenario.play(f"sqlite:///{tmp_path}/market.db", tmp_path, say=said.append) == []
-    assert said[-2:] == ["dlq_fast: 10 dead letters", "dlq_heavy: 6 dead letters"]
-    assert [line.split()[0] for line in said[-9:-2]] == ["queue", *sorted(cases.WORK)], "the table of the SLA"
+    url = f"sqlite:///{tmp_path}/market.db"
+    assert scenario.play(url, tmp_path, say=said.append, look=same_everywhere) == []
+    assert said[-3:] == [
+        "dlq_fast: 10 dead letters", "dlq_heavy: 6 dead letters", "replayed 6 after the fix, one first",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in said[-10:-3]] == ["queue", *sorted(cases.WORK)], (
+        "the table of the SLA"
+    )
 
 
 @pytest.mark.timeout(600)
 def test_the_scenario_on_redis(tmp_path: Path) -> None:
     with servers.single() as server:
-        assert scenario.play(server.url(), tmp_path, kills=1, say=silently) == []
+        assert scenario.play(server.url(), tmp_path, kills=1, say=silently, look=same_everywhere) == []
 
 
 # ---- The judge ------------------------------------------------------------------------------------
@@ -97,6 +111,23 @@ def test_it_finds_everything_that_is_not(room: Room) -> None:
         assert [found for found in wrong if found.startswith(line)], (line, wrong)
 
 
+def test_it_finds_poison_under_another_name_of_another_class_and_in_no_group(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, other = put_dead(room, "ValueError")[1], put_dead(room, "TimeoutError")[1]
+    poison = Case("q", "poison")
+    assert list(judge.misplaced(room, {right: poison})) == []
+    wrong = list(judge.misplaced(room, {right: poison, other: poison, "lost": poison}))
+    assert wrong == [
+        f"poison message {other} of q is of class timeout",
+        "poison message lost of q is not in dead",
+    ]
+    monkeypatch.setattr(DeadLetters, "groups", lambda self: Groups([], True))
+    assert list(judge.misplaced(room, {right: poison})) == [
+        f"poison message {right} of q is in no group of dead that counts it"
+    ]
+
+
 def test_a_tick_has_to_have_put_what_it_is_for(room: Room) -> None:
     put = {("beat", "1"): Case("beat", "well", {"puts": [["q", "kind"]]})}
     assert judge.verdict(room, put, done(("beat", "1"), ("q", "1")), killed=0) == []
@@ -123,6 +154,7 @@ def test_every_queue_of_the_matrix_has_healthy_flaky_and_poisonous_messages() ->
     assert all(fates[queue] >= {"well", "flaky", "poison", "garbled"} for queue in cases.WORK)
     assert {*cases.WORK, "beat"} == set(config.declared)
     assert set.union(*fates.values()) == {"well", "flaky", *cases.FAILURES}
+    assert cases.CLASSES.keys() == cases.FAILURES.keys()
 
 
 def test_a_hurried_matrix_differs_only_in_its_waits(tmp_path: Path) -> None:
