@@ -44,7 +44,6 @@ scaling:   ## what it costs with more messages, queues and consumers
 battle: setup   ## everything killed, cut off, frozen and full for an hour, on every store; goes on where it was
 	@.venv/bin/python -m tests.battle $(ARGS)
 	@.venv/bin/python -m examples.payments --kills 200
-	@.venv/bin/python -m tests.events.battle
 
 soak: setup   ## steady load for half an hour: does anything grow?
 	@.venv/bin/python -m tests.battle.soak $(ARGS)

@@ -30,13 +30,13 @@ MAX_FUNCTION_LINES = 50
 WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs", "model", "stats", "version"}
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
 ROOM_LEVEL = DOMAIN | {
-    "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "queue", "recent",
-    "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry", "through",
-    "timetable",
+    "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "policies", "queue",
+    "recent", "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry",
+    "through", "timetable",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
-    "jobs", "worker",
+    "jobs", "services", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -81,11 +81,12 @@ ALLOWED: dict[str, set[str]] = {
     "charts": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "suspects": {"delivery"},
-    "staff": DOMAIN,
+    "staff": DOMAIN | {"audit"},
     "through": DOMAIN,
+    "policies": DOMAIN,
     "telemetry": DOMAIN | {"delivery", "staff", "through"},
     "room": DOMAIN
-    | {"config", "delivery", "history", "queue", "rotation", "settings"}
+    | {"config", "delivery", "history", "policies", "queue", "rotation", "settings"}
     | {"staff", "suspects", "telemetry"},
     "deadletters": ROOM_LEVEL,
     # the loops
@@ -96,7 +97,8 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": ROOM_LEVEL,
     "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
-    "jobs": ROOM_LEVEL | {"deadletters", "keeper"},
+    "services": ROOM_LEVEL | {"deadletters"},
+    "jobs": ROOM_LEVEL | {"deadletters", "keeper", "services"},
     "doctor": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,
     "postroom": PYTHON_DOOR,

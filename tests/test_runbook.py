@@ -40,6 +40,7 @@ def test_the_runbook_runs(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "TimeoutError: mail server: timed out" in ran.stdout
     assert "ValueError: not an address" in ran.stdout
+    assert "notifications_email: Contact comms team, inspect template errors" in ran.stderr
     assert "would replay: 20" in ran.stderr
     assert "replay: 20; 20 matched" in ran.stderr
     assert "imported: 21; 1 were here already" in ran.stderr

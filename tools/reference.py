@@ -1,7 +1,8 @@
-"""Writes the parts of the reference that the code knows best: options, routes, what an error is at each door.
+"""Writes those parts of the reference that the code knows: options, routes, settings, metrics, errors, keys.
 
 `make reference` writes them, and a test says when they are not what the code says. A page that is made whole
-is a function of `WHOLE`; a part of a page, between two comments, is one of `PARTS`.
+is a function of `WHOLE`; a part of a page, between two comments, is one of `PARTS`. A table below a comment
+is one of `FACTS`: which rows there are and their first cells are the code's, the words beside them people's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 import typer
 
 import postroom
-from postroom import cli, errors
+from postroom import cli, errors, settings
 from postroom.cli.app import app as command_line
+from postroom.engines.redis.names import Names
 from postroom.http.auth import Access
 from postroom.http.problems import STATUSES
 from postroom.http.roles import ACTIONS, RIGHTS, Role
 from postroom.http.security import secured
+from postroom.telemetry.exporter import RoomCollector
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "Made from the code by `make reference`; a test says when it is not up to date."
@@ -180,6 +183,27 @@ def statuses() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tree() -> str:
+    """What derives from what, as text."""
+    return (
+        "\n".join(["```text", errors.PostroomError.__name__, *_branches(errors.PostroomError), "```"]) + "\n"
+    )
+
+
+def _branches(error: type[errors.PostroomError], before: str = "") -> Iterator[str]:
+    children = [child for child in error.__subclasses__() if child.__module__ == errors.__name__]
+    for child in children:
+        last = child is children[-1]
+        builtin = [base.__name__ for base in child.__bases__ if not issubclass(base, errors.PostroomError)]
+        also = f" (also a {builtin[0]})" if builtin else ""
+        yield f"{before}{'└' if last else '├'}── {child.__name__}{also}"
+        yield from _branches(child, before + ("    " if last else "│   "))
+
+
+def codes() -> Facts:
+    return [(f"`{error.code}`", f"`{error.__name__}`") for error in _tree(errors.PostroomError)]
+
+
 def _tree(error: type[errors.PostroomError]) -> Iterator[type[errors.PostroomError]]:
     yield error
     for child in error.__subclasses__():
@@ -193,12 +217,93 @@ def _of(error: type[errors.PostroomError], table: dict[str, int]) -> int:
     return next(table[code] for code in codes if code in table)
 
 
+# ---- What people explain: settings, metrics, keys --------------------------------------------------
+
+Facts = list[tuple[str, ...]]
+#: Where nobody has said yet what a row is about.
+UNSAID = "**not explained yet**"
+
+
+def settings_of(*names: str) -> Facts:
+    return [(f"`{name}`", f"`{_written(settings.DEFAULTS[name])}`") for name in names]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {each}' for name, each in value.items())} }}"
+    if value is None:
+        return settings.OFF
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings_in(table: str) -> Facts:
+    """Those of a table of the file; "": those at its top."""
+    place = {
+        name: next((word for word in settings.TABLES if name.startswith(f"{word}_")), "")
+        for name in settings.ROOM
+    }
+    return settings_of(*(name for name in settings.ROOM if place[name] == table))
+
+
+def metrics() -> Facts:
+    with postroom.open("memory://") as room:
+        room.queue("q").put(1)
+        families = list(RoomCollector(room.engine, "1", 1_000).collect())
+    return [
+        (
+            f"`{family.name}{'_total' if family.type == 'counter' else ''}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in vars(family)["_labelnames"]),
+        )
+        for family in families
+    ]
+
+
+def keys_of_a_queue() -> Facts:
+    return [(f"`{key.decode()}`",) for key in Names("postroom").queue("QUEUE")]
+
+
+def keys_of_the_room() -> Facts:
+    names = Names("postroom")
+    keys = (names.registry, names.topics, *names.topic("TOPIC"), *names.records("KIND"))
+    return [(f"`{key.decode()}`",) for key in keys]
+
+
+def explained(table: list[str], facts: Facts) -> list[str]:
+    """The table again: rows and their first cells by the code, the other cells and the order as they are."""
+    words = {cells[0]: cells for cells in map(_cells, table[2:])}
+    known = {fact[0]: fact for fact in facts}
+    order = [*filter(known.__contains__, words), *(name for name in known if name not in words)]
+    width = len(_cells(table[0]))
+    rows = []
+    for name in order:
+        fact = known[name]
+        kept = words.get(name, [UNSAID] * width)[len(fact) :]
+        rows.append(f"| {' | '.join([*fact, *kept])} |".replace("|  |", "| |"))
+    return [*table[:2], *rows]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
 # ---- Pages -----------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"options.md": options, "routes.md": routes}
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
+    ("errors.md", "tree"): tree,
     ("errors.md", "doors"): doors,
     ("http.md", "statuses"): statuses,
+}
+FACTS: dict[tuple[str, str], Callable[[], Facts]] = {
+    ("config.md", "room"): lambda: settings_in(""),
+    ("config.md", "idempotency"): lambda: settings_in("idempotency"),
+    ("config.md", "http"): lambda: settings_in("http"),
+    ("config.md", "queue"): lambda: settings_of(*settings.POLICY),
+    ("metrics.md", "metrics"): metrics,
+    ("redis-keys.md", "queue"): keys_of_a_queue,
+    ("redis-keys.md", "room"): keys_of_the_room,
+    ("errors.md", "codes"): codes,
 }
 
 
@@ -211,6 +316,13 @@ def made() -> dict[Path, str]:
         between = re.compile(rf"(<!-- made: {part} -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
         assert between.search(text), f"{name} has no place for {part}"
         pages[page] = between.sub(lambda found, make=make: found[1] + make() + found[2], text)  # type: ignore[misc]
+    for (name, part), facts in FACTS.items():
+        page = REFERENCE / name
+        text = pages.get(page) or page.read_text(encoding="utf-8")
+        table = re.search(rf"(?<=<!-- facts: {part} -->\n\n)(?:\|.*\n)+", text)
+        assert table, f"{name} has no table for {part}"
+        rows = "\n".join(explained(table[0].splitlines(), facts())) + "\n"
+        pages[page] = text[: table.start()] + rows + text[table.end() :]
     return pages
 
 
