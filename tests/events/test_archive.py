@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp.exceptions import NotFound as NoSuchQueue
+from amqp.exceptions import ResourceLocked
 
 import postroom
 from postroom.celery.events import EventsApp, archive, events_app, holding
@@ -193,6 +196,32 @@ def test_there_is_one_reader_at_a_time(app: EventsApp, url: str, monkeypatch: py
     with archive.opened(app, url), pytest.raises(Conflict, match="another reader"):
         numbers(app, url)
     assert numbers(app, url) == [1]
+
+
+def test_letters_in_the_hands_of_somebody_who_ends_are_waited_for(
+    app: EventsApp, rabbit: Rabbit, url: str
+) -> None:
+    """As a restart leaves them: who held them is gone, and RabbitMQ has not missed it yet."""
+    die(app, 1)
+    held = rabbit.connect()
+    assert held.channel().basic_get(app.names.archive) is not None
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(numbers, app, url)
+        wait_until(lambda: is_being_read(app, rabbit), lambda: "nobody reads the archive")
+        assert not found.done()
+        held.release()
+        assert found.result() == [1]
+
+
+def is_being_read(app: EventsApp, rabbit: Rabbit) -> bool:
+    with rabbit.connect() as connection:
+        try:
+            connection.channel().queue_declare(app.names.reader, passive=True)
+        except ResourceLocked:
+            return True
+        except NoSuchQueue:
+            return False
+        raise AssertionError("the reader's queue is not exclusive")
 
 
 def test_more_than_the_bound_is_told(app: EventsApp, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

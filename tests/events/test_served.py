@@ -216,7 +216,8 @@ def test_a_rabbitmq_that_is_away_is_a_problem_of_its_own(tmp_path: Path) -> None
         waiting = until(lambda: (now := http.get(f"/jobs/{job['id']}").json())["reason"] and now)
         assert "RabbitMQ" in waiting["reason"]
         node.start()
-        assert ended(http, job["id"])["done"] == 1
+        job = ended(http, job["id"])
+        assert (job["state"], job["done"], job["reason"]) == ("done", 1, ""), job
         assert node.count(app.handlers.queue_of(EVENT)) == 1
         assert server.terminate() == 0
 

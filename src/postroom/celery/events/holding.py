@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST, MOST_BYTES = 20_000, 64_000_000
 #: How long to wait for another reader, and for the next letter (s).
 _PATIENCE, _QUIET = 15.0, 5.0
+_STEP = 0.1
+_TAKEN = "another reader has this archive at present; try again"
 #: How long RabbitMQ may take for one answer (s): one that hangs must not hang who asks.
 _ANSWER = 30.0
 _LOST = (AMQPError, OperationalError, OSError)
@@ -51,12 +53,25 @@ class Held:
         return len(self.messages) >= self.total
 
     def _counted(self) -> int:
-        """How many there are. A queue that has no leader yet, after a restart, tells 0: ask it for one."""
-        told = int(self._channel.queue_declare(self.queue, passive=True).message_count)
-        if told or (first := self._channel.basic_get(self.queue)) is None:
-            return told
-        self._keep(first)
-        return 1 + int(first.delivery_info["message_count"])
+        """How many there are, once they are in nobody's hands.
+
+        After a restart a queue that has no leader yet tells 0: it is asked for a letter, and answers when it
+        has one. Then it still counts who held letters before as a consumer, until it has missed them.
+        """
+        end, asked = time.monotonic() + _PATIENCE, False
+        while True:
+            told = self._channel.queue_declare(self.queue, passive=True)
+            if told.consumer_count:
+                if time.monotonic() > end:
+                    raise Conflict(_TAKEN)
+                time.sleep(_STEP)
+            elif told.message_count or asked:
+                return int(told.message_count)
+            elif first := self._channel.basic_get(self.queue):
+                self._keep(first)
+                return 1 + int(first.delivery_info["message_count"])
+            else:
+                asked = True  # and had a leader: what it tells now is true
 
     def _take(self, count: int) -> None:
         if count <= 0:
@@ -71,7 +86,14 @@ class Held:
                 self._connection.drain_events(timeout=1.0)
             if len(self.messages) > before:
                 end = time.monotonic() + _QUIET
+        if time.monotonic() >= end:
+            self._check_rest()
         self._channel.basic_cancel(consumer)
+
+    def _check_rest(self) -> None:
+        """Fewer came than were counted: has the archive dropped them since, or does RabbitMQ not get on?"""
+        if self._channel.queue_declare(self.queue, passive=True).message_count:
+            raise EngineUnavailable("RabbitMQ has letters in the archive, and does not hand them out")
 
     def _keep(self, message: Any) -> None:
         if self._bytes < MOST_BYTES:  # what comes beyond that is given back unread
@@ -129,8 +151,8 @@ def _be_alone(connection: Any, name: str) -> None:
             connection.channel().queue_declare(name, exclusive=True, durable=False, auto_delete=True)
         except ResourceLocked as error:  # which has closed that channel
             if time.monotonic() > end:
-                raise Conflict("another reader has this archive at present; try again") from error
-            time.sleep(0.1)
+                raise Conflict(_TAKEN) from error
+            time.sleep(_STEP)
         else:
             return
 

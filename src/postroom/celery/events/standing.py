@@ -72,13 +72,15 @@ def _count(connection: Any, queue: str) -> Count:
 
 
 def _oldest(connection: Any, app: EventsApp) -> int:
-    """The age of the first letter, which goes back to its place with the channel; 0 beside a reader."""
+    """The age of the first letter, which goes back to its place with the channel; 0 beside a reader.
+
+    No reader comes before it is back: the connection, which ends later, keeps others out till then.
+    """
     try:
         with connection.channel() as channel:
             channel.queue_declare(app.names.reader, exclusive=True, durable=False, auto_delete=True)
             message = channel.basic_get(app.names.archive)
             died = letter_of(app.names.archive, message).failed_at if message else None
-            channel.queue_delete(app.names.reader)
     except ResourceLocked:
         return 0
     return max(0, int(time.time() * 1_000) - died) if died else 0
