@@ -3,6 +3,7 @@
 SHOP_BROKER, SHOP_BACKEND   URLs
 SHOP_CONFIG                 further settings, as JSON
 SHOP_LEDGER                 where the tasks write: one line of JSON each time
+SHOP_BEATS                  if set, also each heartbeat of a worker, before it is sent
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from typing import Any
 
 from celery import Celery
+from celery.signals import heartbeat_sent
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
@@ -46,6 +48,10 @@ def write(what: str, label: Any, **more: Any) -> None:
         os.write(file, line.encode() + b"\n")
     finally:
         os.close(file)
+
+
+if os.environ.get("SHOP_BEATS"):
+    heartbeat_sent.connect(lambda **_: write("beat", ""), weak=False)
 
 
 @app.task

@@ -16,6 +16,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from postroom.celery.batch import PublishBatch
 from postroom.celery.exchanges import Binding
+from postroom.celery.news import is_answer, is_news
 from postroom.celery.presence import begun_tags
 from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
@@ -179,11 +180,18 @@ class Channel(virtual.Channel):
             self._put(routing_key, message, **kwargs)
         elif (type_ := self.office.exchanges.type_of(exchange)) == "fanout":
             self._put_fanout(exchange, message, routing_key, **kwargs)
+        elif is_answer(exchange):
+            self.office.news.answer(lambda: self._put_routed(exchange, message, routing_key, type_, **kwargs))
         else:
-            queues = self._route(exchange, routing_key or "", type_)
-            publish_id(properties)
-            for queue in queues:
-                self._put(queue, message, **kwargs)
+            self._put_routed(exchange, message, routing_key, type_, **kwargs)
+
+    def _put_routed(
+        self, exchange: str, message: Payload, routing_key: str | None, type_: str | None, **kwargs: Any
+    ) -> None:
+        queues = self._route(exchange, routing_key or "", type_)
+        publish_id(message["properties"])
+        for queue in queues:
+            self._put(queue, message, **kwargs)
 
     def _route(self, exchange: str, routing_key: str, type_: str | None) -> list[str]:
         exchanges = self.office.exchanges
@@ -216,7 +224,10 @@ class Channel(virtual.Channel):
             office.put(queue, [wrapped])
 
     def _put_fanout(self, exchange: str, message: Payload, routing_key: str | None, **kwargs: Any) -> None:
-        self.office.fanout.publish(exchange, routing_key or "", message)
+        if is_news(exchange):
+            self.office.news.tell(routing_key or "", message)
+        else:
+            self.office.fanout.publish(exchange, [(routing_key or "", message)])
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Kombu's `Producer.batch()`: messages are collected, and put with one call a queue."""
@@ -289,8 +300,9 @@ class Channel(virtual.Channel):
         if self._qos:
             self.connection.finish_acks()
             self._qos.let_go(keep=begun_tags())
-        with contextlib.suppress(PostroomError):  # kept by the office, and sent when it can be
-            self.office.flush()
+        if not self.office.away:
+            with contextlib.suppress(PostroomError):  # kept by the office, and sent when it can be
+                self.office.flush()
         if self.connection is not None:
             self.connection.close_channel(self)
 

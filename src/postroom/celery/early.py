@@ -46,8 +46,9 @@ def _before_task(task_id: str = "", **kwargs: Any) -> None:
     office = getattr(request.message.channel, "office", None)
     if office is not None:
         office.ack_early(request.message.delivery_tag)
-        with contextlib.suppress(PostroomError):  # kept, and sent when the store is back
-            office.flush()
+        if not office.away:
+            with contextlib.suppress(PostroomError):  # kept, and sent when the store is back
+                office.flush()
 
 
 def _forget() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from postroom.celery.exchanges import matches
 from postroom.celery.wrapping import Payload, pack, unpack
@@ -26,7 +26,7 @@ _PAGE = 100
 _UNUSED = 3_600.0
 _MOST = 1_000
 #: Celery's exchange for events, and the words that their routing keys begin with.
-_EVENTS = "celeryev"
+EVENTS = "celeryev"
 _KINDS = ("worker", "task")
 
 
@@ -62,13 +62,18 @@ class Fanout:
         #: Queue → topic → how far it has read.
         self._queues: dict[str, dict[str, Subscription]] = {}
 
-    def publish(self, exchange: str, routing_key: str, payload: Payload) -> None:
-        self._engine.publish(self._topic(exchange, routing_key), [pack(routing_key, payload)])
+    def publish(self, exchange: str, messages: Iterable[tuple[str, Payload]]) -> None:
+        """Publish messages, each under its routing key, with one call a topic."""
+        by_topic: dict[str, list[bytes]] = {}
+        for routing_key, payload in messages:
+            by_topic.setdefault(self._topic(exchange, routing_key), []).append(pack(routing_key, payload))
+        for topic, entries in by_topic.items():
+            self._engine.publish(topic, entries)
 
     def _topic(self, exchange: str, routing_key: str) -> str:
         """Where a message goes."""
         kind = routing_key.partition(".")[0]
-        part = f"/{kind}" if exchange == _EVENTS and kind in _KINDS else ""
+        part = f"/{kind}" if exchange == EVENTS and kind in _KINDS else ""
         return f"{self._root}{exchange}{part}"
 
     def _topics_of(self, exchange: str, binding_key: str) -> list[str]:

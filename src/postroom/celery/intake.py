@@ -34,7 +34,7 @@ _LEAST_WAIT = 0.005
 #: Room that is less than half of the prefetch is used after this long anyway (seconds).
 _POSTPONE = 0.05
 #: How long to leave a store alone that is away (seconds), longer each time.
-_AWAY = (0.05, 0.1, 0.2, 0.5, 1.0)
+_AWAY = (0.05, 0.1, 0.2, 0.5)
 
 
 class Intake:
@@ -107,24 +107,25 @@ class Intake:
         """A round. A Celery worker sits an outage out: what it holds stays its own."""
         if time.monotonic() < self._away_until:
             return 0
+        patient = worker_state() is not None and not self._transport.has_alternates
+        if patient and self._office.away:
+            # The office looks for it. A call of ours could hold up the event loop, and a stop, for seconds.
+            self._leave_alone()
+            return 0
         try:
             did = self.round(limit)
         except EngineUnavailable as error:
-            if worker_state() is None or self._transport.has_alternates:
+            if not patient:
                 raise
-            self._away(error)
+            self._office.upkeep.note_outage(error)
+            self._leave_alone()
             return 0
         self._failures = 0
         return did
 
-    def _away(self, error: EngineUnavailable) -> None:
-        if not self._failures:
-            log.warning(
-                "cannot reach the store: %s", error, extra={"event": "celery.away", "error": str(error)}
-            )
+    def _leave_alone(self) -> None:
         self._away_until = time.monotonic() + _AWAY[min(self._failures, len(_AWAY) - 1)]
         self._failures += 1
-        self._office.upkeep.note_outage(error)
         self._ask_all()
 
     def round(self, limit: int | None = None) -> int:

@@ -22,6 +22,7 @@ import postroom
 from postroom.celery.allowance import Allowance
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
+from postroom.celery.news import News
 from postroom.celery.options import Options, breakers_of, config_of, is_replicated
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
@@ -49,6 +50,10 @@ REJECT_DELAY = 1_000
 _MOST_DECLARED = 1_000
 #: A flush waits this long for what another thread sends (seconds): as long as a call to a store may take.
 _LONGEST_TURN = 10.0
+#: A process that ends tries for so long to send what waits while its store is away (seconds); one call may
+#: then still take as long as a connection to it. What is left over is delivered again when its lease is over.
+CLOSING_PATIENCE = 3.0
+_CLOSING_PAUSE = 0.25
 #: As long as a publish may be repeated (ms).
 _REMEMBER = 10 * 60_000
 #: A name to ask the store about, to see whether it answers.
@@ -106,6 +111,7 @@ class Office:
         self.fanout: Fanout = Fanout(
             engine, patterns=self.options.fanout_patterns, prefix=self.options.fanout_prefix
         )
+        self.news: News = News(self)
         #: Queues that this process bound to something else than a fanout exchange.
         self.routed: set[str] = set()
 
@@ -132,6 +138,11 @@ class Office:
             target.put(messages[0])
         else:
             target.put_many(messages)
+
+    @property
+    def away(self) -> bool:
+        """Whether the store is away, as far as is known: do not wait for it where something else waits."""
+        return self.upkeep.away
 
     def ping(self) -> None:
         """Raises EngineUnavailable unless the store answers."""
@@ -236,10 +247,11 @@ class Office:
             return None
         return 0.0 if self._urgent else self._oldest + PATIENCE
 
-    def flush(self) -> None:
+    def flush(self, patience: float = _LONGEST_TURN) -> None:
         """Send everything that waits to be settled. Raises when the store is away; then it is kept.
 
-        What another thread is just sending has arrived as well when this returns.
+        What another thread is just sending has arrived as well when this returns, or `patience` (seconds)
+        is over.
         """
         self._urgent = False
         for _ in range(2):  # again, if the other thread failed
@@ -249,7 +261,7 @@ class Office:
             with self._lock:
                 # Not for those that begin from now on: a busy process always has one.
                 sent = self._on_the_way.copy()
-                self._came_back.wait_for(lambda: sent.isdisjoint(self._on_the_way), _LONGEST_TURN)  # noqa: B023  (ends before the next round)
+                self._came_back.wait_for(lambda: sent.isdisjoint(self._on_the_way), patience)  # noqa: B023  (ends before the next round)
                 if not self._pending:
                     return
 
@@ -331,6 +343,7 @@ class Office:
 
     def came_back(self) -> None:
         """The store was away: renew what is held, and repeat the last settles, which it may have lost."""
+        self.ping()  # there may be nothing to renew or to repeat
         self.renew()
         self._recent.repeat(self.room.engine)
         self.returns += 1
@@ -348,28 +361,43 @@ class Office:
         self.release(orphans - known)
 
     def close(self) -> None:
-        """Send and hand back everything, and give up the room."""
+        """Send and hand back everything, and give up the room; in time, whether the store is there or not."""
         if self._closed:
             return
         self._closed = True
-        self.upkeep.stop()
+        self.upkeep.ask_to_stop()
         if self.pid == os.getpid():
             self.release(self.held)
-            try:
-                self.flush()
-            except PostroomError as error:
-                left = sum(map(len, self._pending.values()))
-                log.error(
-                    "closed with %d deliveries not settled",
-                    left,
-                    extra={"event": "celery.unsettled", "count": left, "error": str(error)},
-                )
-            self.transients.drop_all()
-            if self._keeper:
-                self._keeper.stop()
-            if self._attendance:
-                self._attendance.stop()
+            if self._hand_in():
+                self.transients.drop_all()
+            else:
+                self.room.close()  # calls under way end, and nobody below waits for the store
+            for part in (self._keeper, self._attendance):
+                if part:
+                    part.stop()
+        self.upkeep.stop()
         self.room.close()
+        self._say_unsettled()
+
+    def _hand_in(self) -> bool:
+        """Send what waits to be settled, as long as there is patience; whether the store is there."""
+        end, there = time.monotonic() + CLOSING_PATIENCE, not self.away
+        while (self._pending or self._on_the_way) and (left := end - time.monotonic()) > 0:
+            try:
+                self.flush(left)
+                there = True
+            except PostroomError:
+                there = False
+                time.sleep(min(_CLOSING_PAUSE, left))
+        return there
+
+    def _say_unsettled(self) -> None:
+        if count := sum(map(len, self._pending.values())):
+            log.error(
+                "closed with %d deliveries not settled: they come back when their leases are over",
+                count,
+                extra={"event": "celery.unsettled", "count": count},
+            )
 
     def leave_to_parent(self) -> None:
         """In a forked child: nothing here is ours but the room, whose engine knows about forks."""

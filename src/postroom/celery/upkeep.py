@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from postroom.celery.presence import begun_tags
 from postroom.celery.pulse import Pulse
-from postroom.errors import Closed
+from postroom.errors import Closed, EngineUnavailable
 
 if TYPE_CHECKING:
     from postroom.celery.office import Office
@@ -47,6 +47,9 @@ class Upkeep:
         self._dozing = False
         self._renewed_at = time.monotonic()
         self._failing = False
+        #: Whether the store is away, as far as this process knows. Nobody but this thread looks whether it is
+        #: back: whoever else would wait for a store that does not answer has better things to do.
+        self.away: bool = False
         self._pulse = Pulse(office)
 
     def stir(self) -> None:
@@ -65,12 +68,16 @@ class Upkeep:
                 self._thread.start()
                 self._pulse.start()
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
+        """Begin nothing more; a call that is under way goes on."""
         with self._lock:
             self._stopped = True
-            thread = self._thread
-        self._pulse.stop()
         self._wake.put(None)
+
+    def stop(self) -> None:
+        self.ask_to_stop()
+        self._pulse.stop()
+        thread = self._thread
         if thread and thread is not threading.current_thread():
             thread.join()
 
@@ -104,13 +111,14 @@ class Upkeep:
         if not self._failing:
             log.warning("the store is away: %s", error, extra={"event": "celery.away", "error": str(error)})
         self._failing = True
+        self.away |= isinstance(error, EngineUnavailable)
 
     def _look(self) -> bool:
         """Do what is due; whether there was anything."""
         office, now = self._office, time.monotonic()
         if self._failing:
             office.came_back()
-            self._failing = False
+            self._failing = self.away = False
             self._renewed_at = now
             log.info("the store is back", extra={"event": "celery.back"})
         if now - self._renewed_at >= office.lease / 3_000 and office.held:

@@ -135,6 +135,10 @@ class Ringing(Bells):
 
     def leave(self, queue: str, unused: bool, seated: bytes | None = None) -> None:
         """A waiter left: somebody else gets its unused ring, or its watch over the next due time."""
+        with self.lock:
+            listener = self._listeners.get(self._key(queue))
+        if listener is not None and listener.deaf:
+            return  # the server is away: it would only hold up whoever leaves
         with contextlib.suppress(PostroomError):  # a hint, and everybody has a timer
             self.push(queue, 1, "unused" if unused else "left", *([seated] if seated else []))
 
@@ -157,8 +161,7 @@ class Ringing(Bells):
 
     def _listener(self, name: str) -> Listener | None:
         """Who listens for this name, with the lock held; None: it is left to the timers."""
-        apart = name if self._is_cluster else ""
-        key = f"{is_topic(name)}{apart}"
+        key = self._key(name)
         if key not in self._listeners:
             if len(self._listeners) >= _MOST_LISTENERS:
                 idle = [key for key, listener in self._listeners.items() if listener.is_idle]
@@ -166,8 +169,12 @@ class Ringing(Bells):
                     del self._listeners[key_of_idle]
             if len(self._listeners) >= _MOST_LISTENERS:
                 return None
+            apart = name if self._is_cluster else ""
             self._listeners[key] = (TopicListener if is_topic(name) else QueueListener)(self, apart)
         return self._listeners[key]
+
+    def _key(self, name: str) -> str:
+        return f"{is_topic(name)}{name if self._is_cluster else ''}"
 
     def close(self) -> None:
         """Everybody wakes, and nobody listens any more."""
@@ -208,6 +215,8 @@ class Listener:
         #: What the present command is about; None while there is none.
         self._hearing: frozenset[str] | None = None
         self._nudged = False
+        #: Whether the server was away when it was asked last.
+        self.deaf = False
 
     def wanted(self) -> frozenset[str]:
         """The bells to listen for, with the lock held."""
@@ -264,19 +273,19 @@ class Listener:
     # --- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        failures, deaf = 0, False
+        failures, self.deaf = 0, False
         while bells := self._next():
             try:
-                if deaf:  # ask first whether the server is there again: to hear may take a while
+                if self.deaf:  # ask first whether the server is there again: to hear may take a while
                     self._client.command("EXISTS", self.private, key=self.private)
-                    deaf = False
+                    self.deaf = False
                     self.recover(bells)
                 self.hear(bells)
                 failures = 0
             except Closed:
                 break
             except PostroomError:
-                failures, deaf = failures + 1, True
+                failures, self.deaf = failures + 1, True
                 self._pause(_PAUSES[min(failures, len(_PAUSES)) - 1])
         with self._ringing.lock:
             self._hearing = self._thread = None
