@@ -108,6 +108,35 @@ def test_an_id_alone_is_found(look: Look, served: Served, room: Room) -> None:
     expect(eyes.page.get_by_text("No queue has this message")).to_be_visible()
 
 
+def test_messages_are_found_by_their_kind(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    id = room.queue("emails").put(1, kind="shop.find_needle", delay="1h").id
+    page = look(served).page
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("needle")
+    page.get_by_role("option", name="Find messages of kind needle").click()
+    table = page.get_by_role("table", name="Messages of this kind")
+    expect(table.get_by_role("row", name="shop.find_needle")).to_contain_text("scheduled")
+    expect(page.get_by_text("1 found among")).to_be_visible()
+    page.get_by_role("combobox", name="State").select_option("ready")
+    expect(page.get_by_text("No message is of such a kind")).to_be_visible()
+    assert "kind=needle&state=ready" in page.url
+    page.get_by_role("searchbox", name="Kind or id").fill(id)
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("shop.find_needle")
+
+
+def test_a_search_that_stopped_goes_on_when_it_is_told_to(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails")
+    queue.put_many([queue.message(n, kind="send") for n in range(450)])
+    eyes = look(served, "/find?kind=send")
+    expect(eyes.page.get_by_text("200 found among 200 messages so far.")).to_be_visible()
+    eyes.page.get_by_role("button", name="Search on").click()
+    expect(eyes.page.get_by_text("400 found among 400")).to_be_visible()
+    eyes.page.get_by_role("button", name="Search on").click()
+    expect(eyes.page.get_by_text("450 found among 450 messages, all there are.")).to_be_visible()
+
+
 def test_what_the_store_holds_is_shown_to_who_may_see_it_and_is_audited(
     look: Look, served: Served, room: Room
 ) -> None:
