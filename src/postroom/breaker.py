@@ -36,7 +36,7 @@ from postroom.engine import Engine
 from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
 from postroom.ids import new_token
 from postroom.limits import check_between, check_name, cut_text
-from postroom.standing import Here, Shared, Standing, State, Step
+from postroom.standing import CALLS, Call, Here, Outcome, Shared, Standing, State, Step
 
 if TYPE_CHECKING:
     from postroom.room import Room
@@ -49,6 +49,8 @@ T = TypeVar("T")
 #: The topic that tells of the changes of shared breakers.
 TOPIC = "breaker"
 _MAX_THRESHOLD = 1_000
+#: How much of an error is kept with the call that had it.
+_TOLD = 80
 
 
 class Change(NamedTuple):
@@ -113,6 +115,7 @@ class Breaker:
         self._token = new_token()
         self._lock = threading.Lock()
         self._probing = 0
+        self._calls: deque[Call] = deque(maxlen=CALLS)
 
     def __repr__(self) -> str:
         return f"<Breaker {self.name!r}, {self.state}>"
@@ -202,6 +205,7 @@ class Breaker:
                 return
             going = self._is_ours(before) and self._left() > 0
             if not self._limit(before) or (going and self._probing >= self.probes):
+                self._refused()
                 what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
                 raise BreakerOpen(what, retry_after=self._patience(before))
             if going:
@@ -211,11 +215,18 @@ class Breaker:
 
     def _become_prober(self, before: Standing) -> None:
         """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
-        ours = Standing(state=State.HALF_OPEN, since=_now(), reason=before.reason, prober=self._prober)
+        ours = Standing(
+            state=State.HALF_OPEN,
+            since=_now(),
+            reason=before.reason,
+            prober=self._prober,
+            calls=before.calls_with(self._calls),
+        )
         _, after = self._change(lambda now: ours if now == before else now)
         if after.state is State.CLOSED:
             return
         if after is not ours:
+            self._refused()
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1
 
@@ -228,6 +239,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         """What it guards works: closes a half-open breaker, forgets the failures of a closed one."""
+        self._calls.append(Call(time.time_ns() / 1e6, Outcome.OK))
         standing = self._home.look()
         if standing.state is State.CLOSED and not standing.failures:
             return
@@ -236,18 +248,26 @@ class Breaker:
     def failed(self, error: BaseException | str) -> None:
         """What it guards has failed."""
         reason = cut_text(error if isinstance(error, str) else f"{type(error).__name__}: {error}", "reason")
+        self._calls.append(Call(time.time_ns() / 1e6, Outcome.FAILURE, reason[:_TOLD]))
         self._change(functools.partial(self._after_failure, reason))
+
+    def _refused(self) -> None:
+        """Of refusals in a row the first is enough: they must not push out what led to them."""
+        calls = tuple(self._calls)
+        if not calls or calls[-1].outcome is not Outcome.REFUSED:
+            self._calls.append(Call(time.time_ns() / 1e6, Outcome.REFUSED))
 
     def open(self, reason: str = "") -> None:
         """Open it until `close`: no cooldown ends that. Without a reason, the one of `audit.watched`."""
         reason = cut_text(reason or audit.why(), "reason") or "opened by hand"
-        self._change(lambda _: Standing(state=State.OPEN, forced=True, since=_now(), reason=reason))
+        forced = functools.partial(Standing, state=State.OPEN, forced=True, reason=reason)
+        self._change(lambda now: forced(since=_now(), calls=now.calls_with(self._calls)))
         self._note("open_breaker", reason)
 
     def close(self, reason: str = "") -> None:
         """Close it and forget its failures. Without a reason, the one of `audit.watched`."""
         reason = cut_text(reason or audit.why(), "reason") or "closed by hand"
-        self._change(lambda _: Standing(since=_now(), reason=reason))
+        self._change(lambda now: Standing(since=_now(), reason=reason, calls=now.calls_with(self._calls)))
         self._note("close_breaker", reason)
 
     def _note(self, event: str, reason: str) -> None:
@@ -258,7 +278,7 @@ class Breaker:
         if standing.state is State.OPEN:
             return standing  # a call from before: it does not shorten the cooldown
         since = standing.since if standing.state is State.CLOSED else _now()
-        return Standing(since=since, reason="a call succeeded")
+        return Standing(since=since, reason="a call succeeded", calls=standing.calls_with(self._calls))
 
     def _after_failure(self, reason: str, standing: Standing) -> Standing:
         now = _now()
@@ -266,11 +286,12 @@ class Breaker:
             return standing
         recent = (at for at in standing.failures if at > now - self.window)
         failures = (*recent, now)[-self.threshold :]
+        made = functools.partial(
+            Standing, threshold=self.threshold, reason=reason, calls=standing.calls_with(self._calls)
+        )
         if standing.state is State.HALF_OPEN or len(failures) >= self.threshold:
-            until = now + self.cooldown
-            return Standing(state=State.OPEN, since=now, until=until, threshold=self.threshold, reason=reason)
-        since, most = standing.since, self.threshold
-        return Standing(failures=failures, since=since, threshold=most, reason=reason)
+            return made(state=State.OPEN, since=now, until=now + self.cooldown)
+        return made(failures=failures, since=standing.since)
 
     def _change(self, step: Step) -> tuple[Standing, Standing]:
         before, after = self._home.change(step)

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,6 +37,26 @@ class State(enum.StrEnum):
     HALF_OPEN = "half_open"
 
 
+class Outcome(enum.StrEnum):
+    """How a call through a breaker ended; refused: it was open, and nothing was called."""
+
+    OK = "ok"
+    FAILURE = "failure"
+    REFUSED = "refused"
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call through a breaker: when (epoch milliseconds with a fraction), how it ended, what it said."""
+
+    at: float
+    outcome: Outcome
+    text: str = ""
+
+
+#: So many calls are known of a breaker.
+CALLS = 20
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
 
@@ -46,6 +66,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     until     open: when it will be tried again, by the clock of who opened it
     threshold so many failures open it; 0: nobody has counted any yet
     prober    the process whose probes decide, while it is half open
+    calls     the last ones before it changed, oldest first: who changes it tells those it knows of. A call
+              that changes nothing must cost nothing, so those since the last change are not here
     """
 
     state: State = State.CLOSED
@@ -56,6 +78,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     threshold: int = 0
     reason: str = ""
     prober: str = ""
+    calls: tuple[Call, ...] = ()
+
+    def calls_with(self, own: Iterable[Call]) -> tuple[Call, ...]:
+        """The newest calls of all: those that are written down, and those that a process has seen."""
+        return tuple(sorted({*self.calls, *own}, key=lambda call: call.at)[-CALLS:])
 
 
 Step = Callable[[Standing], Standing]

@@ -100,6 +100,17 @@ def test_a_breaker_shows_its_day_and_when_it_is_tried_again(look: Look, served: 
     expect(changes.first).to_contain_text("they are back")
 
 
+def test_a_breaker_shows_the_calls_that_opened_it(look: Look, served: Served, room: Room) -> None:
+    breaker = Breaker("bank", room=room, threshold=2, cooldown="10m")
+    breaker.succeeded()
+    breaker.failed("no answer")
+    breaker.failed("reset by peer")
+    page = look(served, "/breakers").page
+    strip = page.get_by_role("row", name="bank").get_by_role("img", name="1 went well, 2 failed, 0 refused")
+    expect(strip).to_be_visible()
+    expect(strip.locator("i.bad").last).to_have_attribute("title", re.compile("failure: reset by peer"))
+
+
 def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> None:
     page = look(served, "/events").page
     expect(page.get_by_role("button", name="Live", exact=True)).to_be_visible()

@@ -541,6 +541,63 @@ def test_a_breaker_of_a_queue_that_the_worker_has_not_is_refused(live: Room, hir
         hire(live, {"other": lambda delivery: None}, breakers={"payouts": Breaker("psp")})
 
 
+# --- the last calls --------------------------------------------------------------------------------
+
+
+def outcomes(found: Standing) -> list[str]:
+    return [call.outcome.value for call in found.calls]
+
+
+def test_who_changes_a_breaker_tells_the_calls_that_led_there(room: Room, time: Time) -> None:
+    ours, theirs = (Breaker("psp", threshold=2, window="60s", cooldown="30s", room=room) for _ in range(2))
+    for guard in (ours, ours, theirs):
+        time.advance(1)
+        with guard:
+            pass
+    time.advance(1)
+    fail(ours)
+    assert outcomes(standings(room)["psp"]) == ["ok", "ok", "failure"], "what theirs saw, nobody has told"
+    time.advance(1)
+    fail(theirs)
+    told = standings(room)["psp"]
+    assert outcomes(told) == ["ok", "ok", "ok", "failure", "failure"]
+    assert [call.at for call in told.calls] == sorted(call.at for call in told.calls)
+    assert told.calls[-1].text == "ConnectionError: it is down"
+    for _ in range(50):
+        time.advance(0.1)
+        refused(theirs)
+    time.advance(30)
+    with theirs:
+        pass
+    assert outcomes(standings(room)["psp"]) == [*outcomes(told), "refused", "ok"], "refusals in a row are one"
+    ours.doubt()
+    ours.open("maintenance")
+    assert len(standings(room)["psp"].calls) == 7, "nor does a person forget them"
+
+
+def test_twenty_calls_are_kept(room: Room, time: Time) -> None:
+    guard = Breaker("psp", threshold=5, room=room)
+    for _ in range(30):
+        time.advance(1)
+        with guard:
+            pass
+    fail(guard)
+    assert outcomes(standings(room)["psp"]) == ["ok"] * 19 + ["failure"]
+
+
+def test_a_call_that_changes_nothing_costs_no_round_trip(time: Time) -> None:
+    wire = Wire(MemoryEngine())
+    with room_on(wire) as room:
+        guard = Breaker("psp", room=room)
+        with guard:
+            pass
+        before = len(wire.calls)
+        for _ in range(100):
+            with guard:
+                pass
+        assert len(wire.calls) == before
+
+
 def test_a_standing_is_small(room: Room, time: Time) -> None:
     guard = Breaker("psp", threshold=1_000, window="1h", room=room)
     fail(guard, 999)

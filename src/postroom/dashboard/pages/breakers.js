@@ -35,6 +35,7 @@ export function Breakers() {
       { id: "name", title: "Breaker", cell: (/** @type {any} */ row) => html`<strong>${row.name}</strong>` },
       { id: "state", title: "State", cell: (/** @type {any} */ row) => html`<${Badge} tone=${TONES[row.state] ?? "plain"} dot>${row.state.replace("_", " ")}<//>${row.forced ? html` <${Badge}>by hand<//>` : null}` },
       { id: "day", title: "Last 24 hours", wide: true, cell: (/** @type {any} */ row) => html`<${Day} state=${row.state} changes=${(past.data?.changes ?? []).filter((/** @type {Change} */ each) => each.name === row.name)} />` },
+      { id: "calls", title: "Last calls", wide: true, cell: (/** @type {any} */ row) => html`<${Calls} calls=${row.calls ?? []} />` },
       { id: "failures", title: "Failures", align: "end", wide: true, cell: (/** @type {any} */ row) => html`${row.failures.length}${row.threshold ? html`<span class="faint"> of ${row.threshold}</span>` : null}` },
       { id: "since", title: "Since", wide: true, align: "end", cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
       { id: "until", title: "Tried again in", wide: true, align: "end", cell: (/** @type {any} */ row) => (row.state === "open" && row.until ? html`<${Countdown} deadline=${row.until} over="next call" />` : row.forced ? html`<span class="faint">by hand</span>` : "—") },
@@ -46,6 +47,22 @@ export function Breakers() {
     ${past.data?.changes.length ? html`<${Card} flush title="What happened" actions="newest first, within a day"><ol class="tail" aria-label="Changes of breakers">${[...past.data.changes].sort((a, b) => b.at - a.at).slice(0, SHOWN).map((/** @type {Change} */ each) => html`<li key=${`${each.name} ${each.at} ${each.after}`}>
       <time class="faint" dateTime=${new Date(each.at).toISOString()}>${brief(each.at)}</time><${Badge} tone=${TONES[each.after] ?? "plain"}>${each.after.replace("_", " ")}<//>
       <strong>${each.name}</strong><span class="muted">${each.reason}</span></li>`)}</ol><//>` : null}`;
+}
+
+/** @type {Record<string, string>} */
+const OUTCOMES = { ok: "good", failure: "bad", refused: "plain" };
+const CALLS = 20;
+
+/**
+ * The last calls before the breaker changed, from left to right: what processes told with that change.
+ * @param {{calls: {at: number, outcome: string, text?: string}[]}} props
+ */
+function Calls({ calls }) {
+  if (!calls.length) return html`<span class="faint">none told</span>`;
+  const many = (/** @type {string} */ outcome) => calls.filter((each) => each.outcome === outcome).length;
+  const words = `${many("ok")} went well, ${many("failure")} failed, ${many("refused")} refused; the last ${brief(calls[calls.length - 1].at)}`;
+  return html`<span class="calls" role="img" aria-label=${words}>${Array.from({ length: CALLS - calls.length }, (_, i) => html`<i key=${i} class="none"></i>`)}${calls.map((each) => html`<i key=${each.at} class=${OUTCOMES[each.outcome] ?? "plain"}
+    title=${`${brief(each.at)} ${each.outcome}${each.text ? `: ${each.text}` : ""}`}></i>`)}</span>`;
 }
 
 /** @typedef {{name: string, before: string, after: string, at: number, reason: string}} Change */
