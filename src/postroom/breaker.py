@@ -128,11 +128,18 @@ class Breaker:
 
     @property
     def standing(self) -> Standing:
-        return self._home.look()
+        return self._look()
+
+    def _look(self) -> Standing:
+        standing = self._home.look()
+        if self._home.lapsed is not None:
+            before, self._home.lapsed = self._home.lapsed, None
+            self._tell(Change(self.name, before.state, standing.state, _now(), standing.reason))
+        return standing
 
     def limit(self) -> int | None:
         """How many calls at a time it lets through; None: as many as come. For who takes work for it."""
-        return self._limit(self._home.look())
+        return self._limit(self._look())
 
     def _limit(self, standing: Standing) -> int | None:
         if standing.state is State.CLOSED:
@@ -146,7 +153,7 @@ class Breaker:
 
     def retry_after(self) -> float:
         """When to ask again (seconds); 0: now."""
-        return 0.0 if self.limit() != 0 else self._patience(self._home.look())
+        return 0.0 if self.limit() != 0 else self._patience(self._look())
 
     def _patience(self, standing: Standing) -> float:
         # A probe mostly ends long before it is given up, and so does a person's reason to open it.
@@ -167,7 +174,7 @@ class Breaker:
     # --- calls ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        if self._home.look().state is not State.CLOSED:
+        if self._look().state is not State.CLOSED:
             self._probe()
         return self
 
@@ -200,7 +207,7 @@ class Breaker:
     def _probe(self) -> None:
         """Be one of the probes. Raises BreakerOpen when it is too early or enough are under way."""
         with self._lock:
-            before = self._home.look()
+            before = self._look()
             if before.state is State.CLOSED:
                 return
             going = self._is_ours(before) and self._left() > 0
@@ -240,7 +247,7 @@ class Breaker:
     def succeeded(self) -> None:
         """What it guards works: closes a half-open breaker, forgets the failures of a closed one."""
         self._calls.append(Call(time.time_ns() / 1e6, Outcome.OK))
-        standing = self._home.look()
+        standing = self._look()
         if standing.state is State.CLOSED and not standing.failures:
             return
         self._change(self._after_success)
@@ -257,12 +264,16 @@ class Breaker:
         if not calls or calls[-1].outcome is not Outcome.REFUSED:
             self._calls.append(Call(time.time_ns() / 1e6, Outcome.REFUSED))
 
-    def open(self, reason: str = "") -> None:
-        """Open it until `close`: no cooldown ends that. Without a reason, the one of `audit.watched`."""
+    def open(self, reason: str = "", *, expires: Duration | None = None) -> None:
+        """Open it until `close`, or for so long: no cooldown ends that. Of a shared one the store's clock
+        decides, and each process learns of it within a second. Without a reason, the one of `audit.watched`.
+        """
+        lasts = 0 if expires is None else _span("expires", expires)
         reason = cut_text(reason or audit.why(), "reason") or "opened by hand"
-        forced = functools.partial(Standing, state=State.OPEN, forced=True, reason=reason)
-        self._change(lambda now: forced(since=_now(), calls=now.calls_with(self._calls)))
-        self._note("open_breaker", reason)
+        now, forced = _now(), functools.partial(Standing, state=State.OPEN, forced=True, reason=reason)
+        forced = functools.partial(forced, since=now, lasts=lasts, until=now + lasts if lasts else 0)
+        self._change(lambda before: forced(calls=before.calls_with(self._calls)))
+        self._note("open_breaker", reason, **({"lasts": lasts} if lasts else {}))
 
     def close(self, reason: str = "") -> None:
         """Close it and forget its failures. Without a reason, the one of `audit.watched`."""
@@ -270,9 +281,9 @@ class Breaker:
         self._change(lambda now: Standing(since=_now(), reason=reason, calls=now.calls_with(self._calls)))
         self._note("close_breaker", reason)
 
-    def _note(self, event: str, reason: str) -> None:
+    def _note(self, event: str, reason: str, **more: int) -> None:
         if self._room:
-            audit.note(self._room.engine, event, "", 1, breaker=self.name, reason=reason)
+            audit.note(self._room.engine, event, "", 1, breaker=self.name, reason=reason, **more)
 
     def _after_success(self, standing: Standing) -> Standing:
         if standing.state is State.OPEN:

@@ -61,7 +61,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
 
     failures  when those counted so far happened
-    forced    opened by a person: only a person closes it
+    forced    opened by a person: only a person closes it, or its time
+    lasts     forced: so long (ms), by the clock of the store, which then forgets it; 0: until it is closed
     since     when it came into this state; for people to read, as are the next two
     until     open: when it will be tried again, by the clock of who opened it
     threshold so many failures open it; 0: nobody has counted any yet
@@ -73,6 +74,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     state: State = State.CLOSED
     failures: tuple[int, ...] = ()
     forced: bool = False
+    lasts: int = 0
     since: int = 0
     until: int = 0
     threshold: int = 0
@@ -101,9 +103,16 @@ class Here:
         self._standing = Standing()
         self._lock = threading.Lock()
         self.seen_at: float = time.monotonic()
+        #: What ended by itself when it was looked at; for who tells of changes.
+        self.lapsed: Standing | None = None
         _HERE[name] = self
 
     def look(self) -> Standing:
+        standing = self._standing
+        if standing.lasts and time.monotonic() >= self.seen_at + standing.lasts / 1_000:
+            before, after = self.change(lambda now: _over() if now is standing else now)
+            if after is not before:
+                self.lapsed = before
         return self._standing
 
     def doubt(self) -> None:
@@ -143,6 +152,8 @@ class Shared:
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
         self.seen_at: float = time.monotonic()
+        #: As of one of this process alone; of all processes, one has it.
+        self.lapsed: Standing | None = None
 
     def look(self) -> Standing:
         if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
@@ -173,7 +184,7 @@ class Shared:
 
     def _swap(self, standing: Standing) -> bool:
         value = msgspec.json.encode(standing)
-        ttl = None if standing.forced else _KEPT
+        ttl = (standing.lasts or None) if standing.forced else _KEPT
         version = self._records.put(KIND, self._name, value, ttl=ttl, expect=self._version)
         if version is not None:
             self._keep(standing, version)
@@ -183,8 +194,9 @@ class Shared:
         record = self._records.get(KIND, self._name)
         if record is None:
             # Shown to people from its first use on; if another is faster, the next look finds it.
-            self._version = 0
-            self._swap(Standing())
+            before, self._version = self._standing, 0
+            if self._swap(_over() if before.lasts else Standing()) and before.lasts:
+                self.lapsed = before
         elif record.version != self._version:
             self._keep(_standing(record), record.version)
 
@@ -200,6 +212,11 @@ class Shared:
         except PostroomError as error:
             extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
             log.warning("breaker %r cannot reach its store", self._name, extra=extra)
+
+
+def _over() -> Standing:
+    """Of one that a person had opened for a while."""
+    return Standing(since=time.time_ns() // 1_000_000, reason="it was open for as long as it should be")
 
 
 def _standing(record: Record) -> Standing:

@@ -89,6 +89,22 @@ def test_a_breaker_is_closed_by_hand(look: Look, served: Served, room: Room) -> 
     assert Breaker("bank", room=room).standing.state == "closed"
 
 
+def test_a_breaker_is_opened_for_a_while(look: Look, served: Served, room: Room) -> None:
+    with Breaker("bank", room=room):
+        pass
+    page = look(served, "/breakers").page
+    page.get_by_role("button", name="Open bank").click()
+    dialog = page.get_by_role("dialog", name="Open bank")
+    dialog.get_by_label("For how long").select_option("30 minutes")
+    dialog.get_by_label("Reason").fill("they move house")
+    dialog.get_by_role("button", name="Open it").click()
+    row = page.get_by_role("row", name="bank")
+    expect(row).to_contain_text("by hand")
+    expect(row.locator("time.countdown")).to_contain_text(re.compile(r"\d+:\d\d"))
+    found = Breaker("bank", room=room).standing
+    assert (found.forced, found.lasts, found.reason) == (True, 30 * 60_000, "they move house")
+
+
 def test_a_breaker_shows_its_day_and_when_it_is_tried_again(look: Look, served: Served, room: Room) -> None:
     breaker = Breaker("bank", room=room, threshold=2, cooldown="10m")
     breaker.failed("no answer")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroom import Delivery, Handlers, Policy, Retry, breaker, standing
+from postroom import Delivery, Handlers, Policy, Retry, audit, breaker, standing
 from postroom.breaker import Breaker, Breakers, Change
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import BreakerOpen as Refused
@@ -539,6 +539,68 @@ def test_what_was_claimed_ahead_is_handed_back_when_the_breaker_opens(live: Room
 def test_a_breaker_of_a_queue_that_the_worker_has_not_is_refused(live: Room, hire: Hire) -> None:
     with pytest.raises(InvalidInput, match="payouts"):
         hire(live, {"other": lambda delivery: None}, breakers={"payouts": Breaker("psp")})
+
+
+# --- opened for a while ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["here", "shared"])
+def test_what_is_opened_for_a_while_closes_by_itself(
+    time: Time, room: Room, clock: ManualClock, where: str
+) -> None:
+    told: list[Change] = []
+    shared = room if where == "shared" else None
+    guard = Breaker("psp", cooldown="1s", room=shared, on_change=told.append)
+    with guard:
+        pass
+    guard.open("maintenance", expires="10m")
+    assert (guard.standing.forced, guard.standing.until - guard.standing.since) == (True, 600_000)
+    for _ in range(2):
+        time.advance(299)
+        clock.advance("299s")
+        assert guard.limit() == 0, "no cooldown ends it"
+        refused(guard)
+    time.advance(2)
+    clock.advance("2s")
+    with guard:
+        pass
+    assert (guard.standing.state, guard.standing.forced) == (State.CLOSED, False)
+    assert [(each.before, each.after) for each in told] == [
+        (State.CLOSED, State.OPEN),
+        (State.OPEN, State.CLOSED),
+    ]
+    if shared:
+        assert [each.after for each in breaker.changes(room.engine, "psp")] == [State.OPEN, State.CLOSED]
+        (act,) = audit.read(room.engine).acts
+        assert (act.event, act.info["lasts"]) == ("open_breaker", 600_000)
+
+
+def test_of_several_processes_one_tells_that_the_time_is_over(
+    time: Time, room: Room, clock: ManualClock
+) -> None:
+    guards = [Breaker("psp", room=room) for _ in range(3)]
+    guards[0].open("maintenance", expires="1m")
+    time.advance(2)
+    assert {state(guard) for guard in guards} == {State.OPEN}
+    time.advance(60)
+    clock.advance("1m")
+    assert {state(guard) for guard in guards} == {State.CLOSED}
+    assert [each.after for each in breaker.changes(room.engine, "psp")] == [State.OPEN, State.CLOSED]
+
+
+def test_who_closes_it_sooner_has_the_last_word(time: Time, room: Room, clock: ManualClock) -> None:
+    guard = Breaker("psp", room=room)
+    guard.open("maintenance", expires="1m")
+    guard.close("done")
+    guard.open("again, until somebody closes it")
+    time.advance(3_600)
+    clock.advance("1h")
+    assert state(guard) is State.OPEN
+
+
+def test_no_time_at_all_is_refused(room: Room) -> None:
+    with pytest.raises(InvalidInput, match="expires"):
+        Breaker("psp", room=room).open("x", expires=0)
 
 
 # --- the last calls --------------------------------------------------------------------------------

@@ -19,6 +19,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")
 OneName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="One breaker; else all of them.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]
 
+Expires = Annotated[
+    str | None, typer.Option("--expires", "-e", metavar="SPAN", help="Closed again after so long: 30m, 2h.")
+]
+
 
 def register(root: typer.Typer) -> None:
     root.add_typer(app, name="breaker", help="Look at breakers, open and close them.")
@@ -71,18 +75,21 @@ def history(name: OneName = None, url: Url = None, json: Json = False) -> None:
 
 
 @app.command()
-def open(name: Name, reason: Reason = "", url: Url = None, json: Json = False) -> None:
-    """Open a breaker until it is closed by hand; workers tied to it claim nothing.
+def open(
+    name: Name, reason: Reason = "", expires: Expires = None, url: Url = None, json: Json = False
+) -> None:
+    """Open a breaker until it is closed by hand, or for a while; workers tied to it claim nothing.
 
     \b
     Examples:
-      postroom breaker open psp --reason "maintenance until 14:00"
+      postroom breaker open psp --reason "they asked us to stop"
+      postroom breaker open psp --reason maintenance --expires 2h
     """
     from postroom.breaker import Breaker
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        Breaker(name, room=room).open(reason)
+        Breaker(name, room=room).open(reason, expires=expires)
     _done(json, name, "open", reason)
 
 
