@@ -123,7 +123,7 @@ def test_every_setting_has_a_variable(load_text: Load, name: str) -> None:
         "idempotency_every_task": "on", "durability": "replicated", "telemetry": "on", "tracing": "on",
         "rate": "7/m", "put_rate": "9/h", "on_expire": "drop", "dead_letter": "dlq_fast",
         "app": "shop.jobs:handlers", "http_auth": "required", "http_read_only": "on", "http_rate": "9/s",
-        "http_environment_colour": "red",
+        "http_environment_colour": "red", "http_trace_link": "http://traces/{trace_id}",
     }  # fmt: skip
     config = load_text(environ={f"POSTROOM_{name.upper()}": samples.get(name, "7")})
     setting = config.settings[known.canonical(name)]
@@ -654,11 +654,13 @@ def test_the_table_of_the_server(load_text: Load) -> None:
     environ = {"POSTROOM_HTTP_ALLOW_HOSTS": "a.example, b", "POSTROOM_HTTP_PORT": "81"}
     environ["POSTROOM_HTTP_SERVICES"] = "billing, shop.app:app"
     environ["POSTROOM_HTTP_ENVIRONMENT"] = "production"
+    environ["POSTROOM_HTTP_TRACE_LINK"] = "https://traces.example/{trace_id}"
     config = load_text(text, environ, http_read_only=True)
     assert config.http == Http(
         host="::1", port=81, tls_cert=None, tls_key=None, auth="auto", read_only=True, rate=None,
         allow_hosts=["a.example", "b"], redact=["iban"], redact_patterns=["cust-\\d+"],
         services=["billing", "shop.app:app"], environment="production", environment_colour="grey",
+        trace_link="https://traces.example/{trace_id}",
     )  # fmt: skip
     origins = {name: config.origin_of(None, f"http_{name}") for name in ("host", "port", "read_only", "auth")}
     assert origins == {
@@ -671,7 +673,10 @@ def test_the_table_of_the_server(load_text: Load) -> None:
     ['host = "a b"', "host = 1", "port = 70000", 'port = "x"', "port = true", 'auth = "none"',
      'rate = "fast"', "allow_hosts = 1", "redact = [1]", 'redact_patterns = ["("]',
      'tls_cert = ""', "hosts = []", 'environment = ""', f'environment = "{"x" * 31}"', "environment = 1",
-     'environment_colour = "#f00"'],
+     'environment_colour = "#f00"', "trace_link = 1", 'trace_link = "https://traces.example/"',
+     'trace_link = "javascript:alert({trace_id})"', 'trace_link = "https://{trace_id}.example/{trace_id}"',
+     'trace_link = "https://traces.example/{trace_id}?{user}"', 'trace_link = "ftp://x/{trace_id}"',
+     "trace_link = 'https://x/{trace_id}\"'", 'trace_link = "https://x /{trace_id}"'],
 )  # fmt: skip
 def test_a_server_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
     with pytest.raises(ConfigError, match="http_"):

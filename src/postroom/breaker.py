@@ -36,7 +36,7 @@ from postroom.engine import Engine
 from postroom.errors import BreakerOpen, InvalidInput, PostroomError, Verdict
 from postroom.ids import new_token
 from postroom.limits import check_between, check_name, cut_text
-from postroom.standing import Here, Shared, Standing, State, Step
+from postroom.standing import CALLS, Call, Here, Outcome, Shared, Standing, State, Step
 
 if TYPE_CHECKING:
     from postroom.room import Room
@@ -49,6 +49,8 @@ T = TypeVar("T")
 #: The topic that tells of the changes of shared breakers.
 TOPIC = "breaker"
 _MAX_THRESHOLD = 1_000
+#: How much of an error is kept with the call that had it.
+_TOLD = 80
 
 
 class Change(NamedTuple):
@@ -113,6 +115,7 @@ class Breaker:
         self._token = new_token()
         self._lock = threading.Lock()
         self._probing = 0
+        self._calls: deque[Call] = deque(maxlen=CALLS)
 
     def __repr__(self) -> str:
         return f"<Breaker {self.name!r}, {self.state}>"
@@ -125,11 +128,18 @@ class Breaker:
 
     @property
     def standing(self) -> Standing:
-        return self._home.look()
+        return self._look()
+
+    def _look(self) -> Standing:
+        standing = self._home.look()
+        if self._home.lapsed is not None:
+            before, self._home.lapsed = self._home.lapsed, None
+            self._tell(Change(self.name, before.state, standing.state, _now(), standing.reason))
+        return standing
 
     def limit(self) -> int | None:
         """How many calls at a time it lets through; None: as many as come. For who takes work for it."""
-        return self._limit(self._home.look())
+        return self._limit(self._look())
 
     def _limit(self, standing: Standing) -> int | None:
         if standing.state is State.CLOSED:
@@ -143,7 +153,7 @@ class Breaker:
 
     def retry_after(self) -> float:
         """When to ask again (seconds); 0: now."""
-        return 0.0 if self.limit() != 0 else self._patience(self._home.look())
+        return 0.0 if self.limit() != 0 else self._patience(self._look())
 
     def _patience(self, standing: Standing) -> float:
         # A probe mostly ends long before it is given up, and so does a person's reason to open it.
@@ -164,7 +174,7 @@ class Breaker:
     # --- calls ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        if self._home.look().state is not State.CLOSED:
+        if self._look().state is not State.CLOSED:
             self._probe()
         return self
 
@@ -197,11 +207,12 @@ class Breaker:
     def _probe(self) -> None:
         """Be one of the probes. Raises BreakerOpen when it is too early or enough are under way."""
         with self._lock:
-            before = self._home.look()
+            before = self._look()
             if before.state is State.CLOSED:
                 return
             going = self._is_ours(before) and self._left() > 0
             if not self._limit(before) or (going and self._probing >= self.probes):
+                self._refused()
                 what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
                 raise BreakerOpen(what, retry_after=self._patience(before))
             if going:
@@ -211,11 +222,18 @@ class Breaker:
 
     def _become_prober(self, before: Standing) -> None:
         """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
-        ours = Standing(state=State.HALF_OPEN, since=_now(), reason=before.reason, prober=self._prober)
+        ours = Standing(
+            state=State.HALF_OPEN,
+            since=_now(),
+            reason=before.reason,
+            prober=self._prober,
+            calls=before.calls_with(self._calls),
+        )
         _, after = self._change(lambda now: ours if now == before else now)
         if after.state is State.CLOSED:
             return
         if after is not ours:
+            self._refused()
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1
 
@@ -228,7 +246,8 @@ class Breaker:
 
     def succeeded(self) -> None:
         """What it guards works: closes a half-open breaker, forgets the failures of a closed one."""
-        standing = self._home.look()
+        self._calls.append(Call(time.time_ns() / 1e6, Outcome.OK))
+        standing = self._look()
         if standing.state is State.CLOSED and not standing.failures:
             return
         self._change(self._after_success)
@@ -236,29 +255,41 @@ class Breaker:
     def failed(self, error: BaseException | str) -> None:
         """What it guards has failed."""
         reason = cut_text(error if isinstance(error, str) else f"{type(error).__name__}: {error}", "reason")
+        self._calls.append(Call(time.time_ns() / 1e6, Outcome.FAILURE, reason[:_TOLD]))
         self._change(functools.partial(self._after_failure, reason))
 
-    def open(self, reason: str = "") -> None:
-        """Open it until `close`: no cooldown ends that. Without a reason, the one of `audit.watched`."""
+    def _refused(self) -> None:
+        """Of refusals in a row the first is enough: they must not push out what led to them."""
+        calls = tuple(self._calls)
+        if not calls or calls[-1].outcome is not Outcome.REFUSED:
+            self._calls.append(Call(time.time_ns() / 1e6, Outcome.REFUSED))
+
+    def open(self, reason: str = "", *, expires: Duration | None = None) -> None:
+        """Open it until `close`, or for so long: no cooldown ends that. Of a shared one the store's clock
+        decides, and each process learns of it within a second. Without a reason, the one of `audit.watched`.
+        """
+        lasts = 0 if expires is None else _span("expires", expires)
         reason = cut_text(reason or audit.why(), "reason") or "opened by hand"
-        self._change(lambda _: Standing(state=State.OPEN, forced=True, since=_now(), reason=reason))
-        self._note("open_breaker", reason)
+        now, forced = _now(), functools.partial(Standing, state=State.OPEN, forced=True, reason=reason)
+        forced = functools.partial(forced, since=now, lasts=lasts, until=now + lasts if lasts else 0)
+        self._change(lambda before: forced(calls=before.calls_with(self._calls)))
+        self._note("open_breaker", reason, **({"lasts": lasts} if lasts else {}))
 
     def close(self, reason: str = "") -> None:
         """Close it and forget its failures. Without a reason, the one of `audit.watched`."""
         reason = cut_text(reason or audit.why(), "reason") or "closed by hand"
-        self._change(lambda _: Standing(since=_now(), reason=reason))
+        self._change(lambda now: Standing(since=_now(), reason=reason, calls=now.calls_with(self._calls)))
         self._note("close_breaker", reason)
 
-    def _note(self, event: str, reason: str) -> None:
+    def _note(self, event: str, reason: str, **more: int) -> None:
         if self._room:
-            audit.note(self._room.engine, event, "", 1, breaker=self.name, reason=reason)
+            audit.note(self._room.engine, event, "", 1, breaker=self.name, reason=reason, **more)
 
     def _after_success(self, standing: Standing) -> Standing:
         if standing.state is State.OPEN:
             return standing  # a call from before: it does not shorten the cooldown
         since = standing.since if standing.state is State.CLOSED else _now()
-        return Standing(since=since, reason="a call succeeded")
+        return Standing(since=since, reason="a call succeeded", calls=standing.calls_with(self._calls))
 
     def _after_failure(self, reason: str, standing: Standing) -> Standing:
         now = _now()
@@ -266,11 +297,12 @@ class Breaker:
             return standing
         recent = (at for at in standing.failures if at > now - self.window)
         failures = (*recent, now)[-self.threshold :]
+        made = functools.partial(
+            Standing, threshold=self.threshold, reason=reason, calls=standing.calls_with(self._calls)
+        )
         if standing.state is State.HALF_OPEN or len(failures) >= self.threshold:
-            until = now + self.cooldown
-            return Standing(state=State.OPEN, since=now, until=until, threshold=self.threshold, reason=reason)
-        since, most = standing.since, self.threshold
-        return Standing(failures=failures, since=since, threshold=most, reason=reason)
+            return made(state=State.OPEN, since=now, until=now + self.cooldown)
+        return made(failures=failures, since=standing.since)
 
     def _change(self, step: Step) -> tuple[Standing, Standing]:
         before, after = self._home.change(step)

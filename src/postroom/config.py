@@ -59,6 +59,7 @@ class Http(NamedTuple):
     services: list[str] | None
     environment: str | None
     environment_colour: str
+    trace_link: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ class Queue:
     ) -> Page:
         """A page of one state in its own order; the dead also by group or correlation_id."""
         return self.room.engine.find(
-            self.name, _state(state), cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
+            self.name, state_of(state), cursor=cursor, limit=limit, group=group, correlation_id=correlation_id
         )
 
     def find_all(self, state: State | str, **narrow: Any) -> Iterator[Entry]:
@@ -245,7 +245,7 @@ class Queue:
 
     def search(self, state: State | str, match: Callable[[Entry], bool], **bounds: Any) -> Found:
         """Entries that `match`, by looking at them one by one; bounded, and says how far it got."""
-        return search(self.room.engine, self.name, _state(state), match, **bounds)
+        return search(self.room.engine, self.name, state_of(state), match, **bounds)
 
     def history(self, after: str | None = "", limit: int = 100) -> Log:
         """What happened to the queue: one entry per engine call that people want to see."""
@@ -378,7 +378,8 @@ class Queue:
         return count
 
 
-def _state(state: State | str) -> State:
+def state_of(state: State | str) -> State:
+    """The state of this name, or InvalidInput."""
     with contextlib.suppress(ValueError):
         return State(state)
     raise InvalidInput(f"state: {state!r} is not one of {', '.join(State)}")

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
@@ -19,11 +19,12 @@ from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
 from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError
 from postroom.history import Lifecycle
-from postroom.model import Accepted, Claimed, NewMessage, Receipt, Settlement, Turned
+from postroom.model import Accepted, Claimed, Entry, NewMessage, Receipt, Settlement, Turned
 from postroom.policies import Policies
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.rotation import Order, Rotation
+from postroom.search import Found, across
 from postroom.stats import Memory, QueueStats
 from postroom.suspects import SuspectSlot
 from postroom.waiter import Waiter
@@ -202,6 +203,13 @@ class Room:
 
     def queues(self) -> list[QueueInfo]:
         return self.engine.queues()
+
+    def search(
+        self, match: Callable[[Entry], bool], queues: Iterable[str] | None = None, **bounds: Any
+    ) -> Found:
+        """Messages of these queues, or of all, that `match`; bounded as `postroom.search.across` says."""
+        names = [info.name for info in self.queues()] if queues is None else queues
+        return across(self.engine, names, match, **bounds)
 
     def policy(self, queue: str, *, declare: bool = True, among: Sequence[str] = ()) -> Policy:
         """What this queue promises; one that nobody declared promises what the configuration says.

@@ -225,6 +225,22 @@ def _colour(name: str, value: Any) -> str:
     return str(value)
 
 
+#: What a link to a trace may have in the place of which the message's own stands.
+_PLACES = re.compile(r"\{(trace_id|span_id)\}")
+
+
+def _trace_link(name: str, value: Any) -> str | None:
+    """A link that a browser opens: nothing but the web, and in its host nothing that a message decides."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[\w.:\[\]-]+(/[!-~]*)?", value, re.ASCII):
+        raise InvalidInput(f'{name}: expected "https://traces.example/trace/{{trace_id}}", not {value!r:.80}')
+    rest = _PLACES.sub("", value)
+    if "{trace_id}" not in value or len(value) > 1_000 or any(sign in rest for sign in "{}<>\"'\\`"):
+        raise InvalidInput(f"{name}: {value!r:.80} has no {{trace_id}}, or more than that and {{span_id}}")
+    return value
+
+
 def _auth(name: str, value: Any) -> str:
     if value not in ("auto", "required"):
         raise InvalidInput(f'{name}: {value!r} is neither "auto" nor "required"')
@@ -306,6 +322,7 @@ ROOM: dict[str, Reader] = {
     "http_services": _names,
     "http_environment": _environment,
     "http_environment_colour": _colour,
+    "http_trace_link": _trace_link,
 }
 
 #: Tables of the file whose settings begin with the table's name everywhere else.
@@ -326,7 +343,8 @@ _WHOLE = {name for name in SETTINGS if int in _TYPES[name] and str not in _TYPES
 TURNED_OFF: dict[str, int | None] = {
     "app": None,
     "spool": None,
-    **dict.fromkeys(("http_port", "http_tls_cert", "http_tls_key", "http_rate", "http_environment")),
+    **dict.fromkeys(("http_port", "http_tls_cert", "http_tls_key", "http_rate")),
+    **dict.fromkeys(("http_environment", "http_trace_link")),
     **dict.fromkeys(("http_allow_hosts", "http_redact", "http_redact_patterns", "http_services")),
     **{name: None for name in SETTINGS - {"max_attempts", "retries"} if NoneType in _TYPES[name]},
     **{name: 0 for name, default in _POLICY_DEFAULTS.items() if default == 0 and default is not False},
@@ -387,5 +405,6 @@ DEFAULTS: dict[str, Any] = {
     "http_services": None,
     "http_environment": None,
     "http_environment_colour": "grey",
+    "http_trace_link": None,
     **{name: _POLICY_TEXT[name] for name in POLICY},
 }

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,25 +37,54 @@ class State(enum.StrEnum):
     HALF_OPEN = "half_open"
 
 
+class Outcome(enum.StrEnum):
+    """How a call through a breaker ended; refused: it was open, and nothing was called."""
+
+    OK = "ok"
+    FAILURE = "failure"
+    REFUSED = "refused"
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call through a breaker: when (epoch milliseconds with a fraction), how it ended, what it said."""
+
+    at: float
+    outcome: Outcome
+    text: str = ""
+
+
+#: So many calls are known of a breaker.
+CALLS = 20
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a breaker stands: what a shared one keeps in the store. Times are epoch milliseconds.
 
     failures  when those counted so far happened
-    forced    opened by a person: only a person closes it
+    forced    opened by a person: only a person closes it, or its time
+    lasts     forced: so long (ms), by the clock of the store, which then forgets it; 0: until it is closed
     since     when it came into this state; for people to read, as are the next two
     until     open: when it will be tried again, by the clock of who opened it
     threshold so many failures open it; 0: nobody has counted any yet
     prober    the process whose probes decide, while it is half open
+    calls     the last ones before it changed, oldest first: who changes it tells those it knows of. A call
+              that changes nothing must cost nothing, so those since the last change are not here
     """
 
     state: State = State.CLOSED
     failures: tuple[int, ...] = ()
     forced: bool = False
+    lasts: int = 0
     since: int = 0
     until: int = 0
     threshold: int = 0
     reason: str = ""
     prober: str = ""
+    calls: tuple[Call, ...] = ()
+
+    def calls_with(self, own: Iterable[Call]) -> tuple[Call, ...]:
+        """The newest calls of all: those that are written down, and those that a process has seen."""
+        return tuple(sorted({*self.calls, *own}, key=lambda call: call.at)[-CALLS:])
 
 
 Step = Callable[[Standing], Standing]
@@ -74,9 +103,16 @@ class Here:
         self._standing = Standing()
         self._lock = threading.Lock()
         self.seen_at: float = time.monotonic()
+        #: What ended by itself when it was looked at; for who tells of changes.
+        self.lapsed: Standing | None = None
         _HERE[name] = self
 
     def look(self) -> Standing:
+        standing = self._standing
+        if standing.lasts and time.monotonic() >= self.seen_at + standing.lasts / 1_000:
+            before, after = self.change(lambda now: _over() if now is standing else now)
+            if after is not before:
+                self.lapsed = before
         return self._standing
 
     def doubt(self) -> None:
@@ -116,6 +152,8 @@ class Shared:
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
         self.seen_at: float = time.monotonic()
+        #: As of one of this process alone; of all processes, one has it.
+        self.lapsed: Standing | None = None
 
     def look(self) -> Standing:
         if time.monotonic() - self._looked_at > _LOOK and self._lock.acquire(blocking=False):
@@ -146,7 +184,7 @@ class Shared:
 
     def _swap(self, standing: Standing) -> bool:
         value = msgspec.json.encode(standing)
-        ttl = None if standing.forced else _KEPT
+        ttl = (standing.lasts or None) if standing.forced else _KEPT
         version = self._records.put(KIND, self._name, value, ttl=ttl, expect=self._version)
         if version is not None:
             self._keep(standing, version)
@@ -156,8 +194,9 @@ class Shared:
         record = self._records.get(KIND, self._name)
         if record is None:
             # Shown to people from its first use on; if another is faster, the next look finds it.
-            self._version = 0
-            self._swap(Standing())
+            before, self._version = self._standing, 0
+            if self._swap(_over() if before.lasts else Standing()) and before.lasts:
+                self.lapsed = before
         elif record.version != self._version:
             self._keep(_standing(record), record.version)
 
@@ -173,6 +212,11 @@ class Shared:
         except PostroomError as error:
             extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
             log.warning("breaker %r cannot reach its store", self._name, extra=extra)
+
+
+def _over() -> Standing:
+    """Of one that a person had opened for a while."""
+    return Standing(since=time.time_ns() // 1_000_000, reason="it was open for as long as it should be")
 
 
 def _standing(record: Record) -> Standing:

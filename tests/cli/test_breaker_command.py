@@ -28,6 +28,12 @@ def test_a_breaker_is_listed_opened_and_closed(shell: Shell) -> None:
         listed = shell.run("breaker", "ls").stdout.splitlines()
         assert [line.split()[:2] for line in listed] == [["breaker", "state"], ["psp", "closed"]]
 
+        guard = Breaker("psp", room=room)
+        with guard:
+            pass
+        guard.failed("no answer")
+        assert shell.run("breaker", "ls").stdout.splitlines()[1].split()[:4] == ["psp", "closed", "1", ".x"]
+
         shell.run("breaker", "open", "psp", "--reason", "maintenance")
         with pytest.raises(BreakerOpen, match="maintenance"), Breaker("psp", room=room):
             pytest.fail("it was called")

@@ -14,6 +14,21 @@ from postroom.room import Room
 from tests.cli.inside import Inside
 from tests.door.staging import taken
 
+# ---- Find -----------------------------------------------------------------------------------------
+
+
+def test_find_looks_for_a_kind_in_every_queue(inside: Inside, seen: Room) -> None:
+    first = seen.queue("a").put(1, kind="shop.pay").id
+    second = seen.queue("b").put(1, kind="shop.Pay", delay="1h").id
+    seen.queue("b").put(1, kind="mail.send")
+    found = inside.run("message", "find", "PAY", "--json").json
+    assert [each["id"] for each in found["messages"]] == [first, second]
+    assert (found["scanned"], found["complete"]) == (3, True)
+    out = inside.run("message", "find", "shop.", "--queue", "b", "--state", "scheduled").out
+    assert second in out and first not in out
+    assert "there are more" in inside.run("message", "find", "pay", "--limit", "1").err
+
+
 # ---- Put ------------------------------------------------------------------------------------------
 
 

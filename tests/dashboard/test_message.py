@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import expect
 
@@ -11,7 +13,7 @@ from postroom.queue import Queue
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.dashboard.scenes import Declined, furnish
-from tests.http.servers import Served
+from tests.http.servers import Served, serving
 
 Look = Callable[..., Eyes]
 
@@ -106,6 +108,91 @@ def test_an_id_alone_is_found(look: Look, served: Served, room: Room) -> None:
     expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("needle")
     eyes.go("/find?id=0123456789abcdef0123456789abcdef")
     expect(eyes.page.get_by_text("No queue has this message")).to_be_visible()
+
+
+def test_messages_are_found_by_their_kind(look: Look, served: Served, room: Room) -> None:
+    furnish(room, ready=10)
+    id = room.queue("emails").put(1, kind="shop.find_needle", delay="1h").id
+    page = look(served).page
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("needle")
+    page.get_by_role("option", name="Find messages of kind needle").click()
+    table = page.get_by_role("table", name="Messages of this kind")
+    expect(table.get_by_role("row", name="shop.find_needle")).to_contain_text("scheduled")
+    expect(page.get_by_text("1 found among")).to_be_visible()
+    page.get_by_role("combobox", name="State").select_option("ready")
+    expect(page.get_by_text("No message is of such a kind")).to_be_visible()
+    assert "kind=needle&state=ready" in page.url
+    page.get_by_role("searchbox", name="Kind or id").fill(id)
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("shop.find_needle")
+
+
+def test_a_search_that_stopped_goes_on_when_it_is_told_to(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails")
+    queue.put_many([queue.message(n, kind="send") for n in range(450)])
+    eyes = look(served, "/find?kind=send")
+    expect(eyes.page.get_by_text("200 found among 200 messages so far.")).to_be_visible()
+    eyes.page.get_by_role("button", name="Search on").click()
+    expect(eyes.page.get_by_text("400 found among 400")).to_be_visible()
+    eyes.page.get_by_role("button", name="Search on").click()
+    expect(eyes.page.get_by_text("450 found among 450 messages, all there are.")).to_be_visible()
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_a_trace_is_a_link_to_where_it_is_looked_at(look: Look, url: str, tmp_path: Path, room: Room) -> None:
+    id = room.queue("emails").put(1, kind="send", headers={"traceparent": PARENT}).id
+    told = {"POSTROOM_HTTP_TRACE_LINK": "https://traces.example/{trace_id}"}
+    with serving(url, tmp_path, **told) as served:
+        eyes = look(served, place("emails", id))
+        link = eyes.page.get_by_role("link", name="Open the trace")
+        expect(link).to_have_attribute("href", "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736")
+        expect(link).to_have_attribute("rel", "noopener noreferrer")
+        eyes.close()
+
+
+def test_an_attempt_has_a_link_of_its_own_and_a_traceback_three_views(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("payouts", Policy(max_attempts=2))
+    queue.put(1, kind="pay_out")
+    for _ in range(2):
+        delivery = queue.claim()
+        assert delivery
+        try:
+            json.loads("{")
+        except ValueError as error:
+            delivery.fail(error, after=0)
+    (dead,) = queue.find("dead").entries
+    page = look(served, f"{place('payouts', dead.message.id)}?tab=failure&attempt=1").page
+    chosen = page.get_by_role("table", name="Attempts").locator("tr.chosen")
+    expect(chosen.get_by_role("cell").first).to_have_text("1")
+    trace = page.locator("pre.raw")
+    expect(trace).to_contain_text("test_message.py")
+    expect(trace).not_to_contain_text("json/decoder.py")
+    page.get_by_role("button", name="All frames").click()
+    expect(trace.locator(".theirs", has_text="json/decoder.py").first).to_be_visible()
+    page.get_by_role("button", name="Raw").click()
+    expect(trace).to_contain_text("json/decoder.py")
+    page.get_by_role("table", name="Attempts").get_by_role("link", name="2", exact=True).click()
+    expect(chosen.get_by_role("cell").first).to_have_text("2")
+    assert page.url.endswith("?tab=failure&attempt=2")
+
+
+def test_others_of_the_same_kind_and_the_commands_for_this_one(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("emails")
+    ids = [queue.put(n, kind="send").id for n in range(3)]
+    queue.put(1, kind="resend")
+    page = look(served, f"{place('emails', ids[0])}?tab=kind").page
+    rows = page.get_by_role("table", name="Messages of the same kind").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(page.get_by_role("heading", name="3 of send")).to_be_visible()
+    page.get_by_role("button", name="Commands").click()
+    expect(page.get_by_text(f"postroom message show {ids[0]} --queue emails")).to_be_visible()
 
 
 def test_what_the_store_holds_is_shown_to_who_may_see_it_and_is_audited(

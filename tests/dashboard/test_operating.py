@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from postroom import Worker, audit, staff
 from postroom.breaker import Breaker
+from postroom.http import tokens
+from postroom.http.roles import Role
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
-from tests.http.servers import PATIENCE, Served
+from tests.http.servers import PATIENCE, Served, serving
 
 Look = Callable[..., Eyes]
 
@@ -86,6 +89,22 @@ def test_a_breaker_is_closed_by_hand(look: Look, served: Served, room: Room) -> 
     assert Breaker("bank", room=room).standing.state == "closed"
 
 
+def test_a_breaker_is_opened_for_a_while(look: Look, served: Served, room: Room) -> None:
+    with Breaker("bank", room=room):
+        pass
+    page = look(served, "/breakers").page
+    page.get_by_role("button", name="Open bank").click()
+    dialog = page.get_by_role("dialog", name="Open bank")
+    dialog.get_by_label("For how long").select_option("30 minutes")
+    dialog.get_by_label("Reason").fill("they move house")
+    dialog.get_by_role("button", name="Open it").click()
+    row = page.get_by_role("row", name="bank")
+    expect(row).to_contain_text("by hand")
+    expect(row.locator("time.countdown")).to_contain_text(re.compile(r"\d+:\d\d"))
+    found = Breaker("bank", room=room).standing
+    assert (found.forced, found.lasts, found.reason) == (True, 30 * 60_000, "they move house")
+
+
 def test_a_breaker_shows_its_day_and_when_it_is_tried_again(look: Look, served: Served, room: Room) -> None:
     breaker = Breaker("bank", room=room, threshold=2, cooldown="10m")
     breaker.failed("no answer")
@@ -98,6 +117,17 @@ def test_a_breaker_shows_its_day_and_when_it_is_tried_again(look: Look, served: 
     changes = page.get_by_role("list", name="Changes of breakers").get_by_role("listitem")
     expect(changes).to_have_count(2)
     expect(changes.first).to_contain_text("they are back")
+
+
+def test_a_breaker_shows_the_calls_that_opened_it(look: Look, served: Served, room: Room) -> None:
+    breaker = Breaker("bank", room=room, threshold=2, cooldown="10m")
+    breaker.succeeded()
+    breaker.failed("no answer")
+    breaker.failed("reset by peer")
+    page = look(served, "/breakers").page
+    strip = page.get_by_role("row", name="bank").get_by_role("img", name="1 went well, 2 failed, 0 refused")
+    expect(strip).to_be_visible()
+    expect(strip.locator("i.bad").last).to_have_attribute("title", re.compile("failure: reset by peer"))
 
 
 def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> None:
@@ -132,6 +162,52 @@ def test_what_operators_did_is_a_key_away_from_every_page(look: Look, served: Se
     acts.get_by_role("link", name="emails").first.click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("heading", name="emails", level=1)).to_be_visible()
+
+
+def test_a_token_is_made_shown_once_and_revoked(
+    look: Look, url: str, tmp_path: Path, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = tokens.create(room.engine, "ada", Role.ADMIN).text
+    with serving(url, tmp_path) as served:
+        eyes = look(served, "/settings?tab=tokens")
+        eyes.forgive("status of 401")
+        page = eyes.page
+        page.get_by_label("Token").fill(admin)
+        page.get_by_role("button", name="Log in").click()
+        table = page.get_by_role("table", name="Tokens")
+        expect(table.get_by_role("row", name="ada")).to_contain_text("you")
+        page.get_by_role("button", name="New token").click()
+        page.get_by_label("Whose").fill("shop")
+        page.get_by_label("put messages").check()
+        page.get_by_role("button", name="Make it").click()
+        shown = page.get_by_role("dialog", name="Copy it now")
+        secret = shown.locator(".secret code").inner_text()
+        assert tokens.verify(room.engine, secret)
+        shown.get_by_role("button", name="I have it").click()
+        row = table.get_by_role("row", name="shop")
+        expect(row).to_contain_text("and put")
+        expect(page.get_by_text(secret)).to_have_count(0)
+        page.get_by_role("button", name="Revoke shop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke it").click()
+        expect(row).to_have_count(0)
+        assert tokens.verify(room.engine, secret) is None
+        page.get_by_role("button", name="Revoke ada").click()
+        expect(page.get_by_role("dialog")).to_contain_text("the one you are using now")
+        page.get_by_role("dialog").get_by_role("button", name="Revoke it").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        eyes.close()
+
+
+def test_who_may_not_give_rights_sees_no_tokens(look: Look, url: str, tmp_path: Path, room: Room) -> None:
+    text = tokens.create(room.engine, "bob", Role.OPERATOR).text
+    with serving(url, tmp_path) as served:
+        eyes = look(served, "/settings?tab=tokens")
+        eyes.forgive("status of 401")
+        eyes.page.get_by_label("Token").fill(text)
+        eyes.page.get_by_role("button", name="Log in").click()
+        expect(eyes.page.get_by_role("button", name="Audit")).to_be_visible()
+        expect(eyes.page.get_by_role("button", name="Tokens")).to_have_count(0)
+        eyes.close()
 
 
 def test_settings_tell_where_a_value_is_from_and_who_did_what(look: Look, served: Served, room: Room) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroom import Delivery, Handlers, Policy, Retry, breaker, standing
+from postroom import Delivery, Handlers, Policy, Retry, audit, breaker, standing
 from postroom.breaker import Breaker, Breakers, Change
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import BreakerOpen as Refused
@@ -539,6 +539,125 @@ def test_what_was_claimed_ahead_is_handed_back_when_the_breaker_opens(live: Room
 def test_a_breaker_of_a_queue_that_the_worker_has_not_is_refused(live: Room, hire: Hire) -> None:
     with pytest.raises(InvalidInput, match="payouts"):
         hire(live, {"other": lambda delivery: None}, breakers={"payouts": Breaker("psp")})
+
+
+# --- opened for a while ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["here", "shared"])
+def test_what_is_opened_for_a_while_closes_by_itself(
+    time: Time, room: Room, clock: ManualClock, where: str
+) -> None:
+    told: list[Change] = []
+    shared = room if where == "shared" else None
+    guard = Breaker("psp", cooldown="1s", room=shared, on_change=told.append)
+    with guard:
+        pass
+    guard.open("maintenance", expires="10m")
+    assert (guard.standing.forced, guard.standing.until - guard.standing.since) == (True, 600_000)
+    for _ in range(2):
+        time.advance(299)
+        clock.advance("299s")
+        assert guard.limit() == 0, "no cooldown ends it"
+        refused(guard)
+    time.advance(2)
+    clock.advance("2s")
+    with guard:
+        pass
+    assert (guard.standing.state, guard.standing.forced) == (State.CLOSED, False)
+    assert [(each.before, each.after) for each in told] == [
+        (State.CLOSED, State.OPEN),
+        (State.OPEN, State.CLOSED),
+    ]
+    if shared:
+        assert [each.after for each in breaker.changes(room.engine, "psp")] == [State.OPEN, State.CLOSED]
+        (act,) = audit.read(room.engine).acts
+        assert (act.event, act.info["lasts"]) == ("open_breaker", 600_000)
+
+
+def test_of_several_processes_one_tells_that_the_time_is_over(
+    time: Time, room: Room, clock: ManualClock
+) -> None:
+    guards = [Breaker("psp", room=room) for _ in range(3)]
+    guards[0].open("maintenance", expires="1m")
+    time.advance(2)
+    assert {state(guard) for guard in guards} == {State.OPEN}
+    time.advance(60)
+    clock.advance("1m")
+    assert {state(guard) for guard in guards} == {State.CLOSED}
+    assert [each.after for each in breaker.changes(room.engine, "psp")] == [State.OPEN, State.CLOSED]
+
+
+def test_who_closes_it_sooner_has_the_last_word(time: Time, room: Room, clock: ManualClock) -> None:
+    guard = Breaker("psp", room=room)
+    guard.open("maintenance", expires="1m")
+    guard.close("done")
+    guard.open("again, until somebody closes it")
+    time.advance(3_600)
+    clock.advance("1h")
+    assert state(guard) is State.OPEN
+
+
+def test_no_time_at_all_is_refused(room: Room) -> None:
+    with pytest.raises(InvalidInput, match="expires"):
+        Breaker("psp", room=room).open("x", expires=0)
+
+
+# --- the last calls --------------------------------------------------------------------------------
+
+
+def outcomes(found: Standing) -> list[str]:
+    return [call.outcome.value for call in found.calls]
+
+
+def test_who_changes_a_breaker_tells_the_calls_that_led_there(room: Room, time: Time) -> None:
+    ours, theirs = (Breaker("psp", threshold=2, window="60s", cooldown="30s", room=room) for _ in range(2))
+    for guard in (ours, ours, theirs):
+        time.advance(1)
+        with guard:
+            pass
+    time.advance(1)
+    fail(ours)
+    assert outcomes(standings(room)["psp"]) == ["ok", "ok", "failure"], "what theirs saw, nobody has told"
+    time.advance(1)
+    fail(theirs)
+    told = standings(room)["psp"]
+    assert outcomes(told) == ["ok", "ok", "ok", "failure", "failure"]
+    assert [call.at for call in told.calls] == sorted(call.at for call in told.calls)
+    assert told.calls[-1].text == "ConnectionError: it is down"
+    for _ in range(50):
+        time.advance(0.1)
+        refused(theirs)
+    time.advance(30)
+    with theirs:
+        pass
+    assert outcomes(standings(room)["psp"]) == [*outcomes(told), "refused", "ok"], "refusals in a row are one"
+    ours.doubt()
+    ours.open("maintenance")
+    assert len(standings(room)["psp"].calls) == 7, "nor does a person forget them"
+
+
+def test_twenty_calls_are_kept(room: Room, time: Time) -> None:
+    guard = Breaker("psp", threshold=5, room=room)
+    for _ in range(30):
+        time.advance(1)
+        with guard:
+            pass
+    fail(guard)
+    assert outcomes(standings(room)["psp"]) == ["ok"] * 19 + ["failure"]
+
+
+def test_a_call_that_changes_nothing_costs_no_round_trip(time: Time) -> None:
+    wire = Wire(MemoryEngine())
+    with room_on(wire) as room:
+        guard = Breaker("psp", room=room)
+        with guard:
+            pass
+        before = len(wire.calls)
+        for _ in range(100):
+            with guard:
+                pass
+        assert len(wire.calls) == before
 
 
 def test_a_standing_is_small(room: Room, time: Time) -> None:

@@ -12,7 +12,7 @@ from postroom.ids import new_id
 from postroom.model import Entry, State
 from postroom.queue import Queue
 from postroom.room import Room
-from postroom.search import locate
+from postroom.search import Found, locate, of_kind
 from postroom.testing import ManualClock
 from tests.door.staging import Wire, entries, let_pass, room_on, taken
 
@@ -227,3 +227,63 @@ def test_a_message_is_located_in_every_queue_that_has_its_id(room: Room) -> None
     found = locate(room.engine, id, [info.name for info in room.queues()])
     assert [entry.message.queue for entry in found] == ["a", "b"]
     assert list(locate(room.engine, new_id(), ["a", "b", "no such queue"])) == []
+
+
+# ---- By kind, wherever it is -----------------------------------------------------------------------
+
+
+def kinds(room: Room) -> None:
+    for name in ("b", "a"):
+        queue = room.queue(name)
+        queue.put(1, kind="shop.Pay")
+        queue.put(2, kind="shop.pay", delay="1h")
+        queue.put(3, kind="mail.send")
+        queue.put(4)
+    taken(room.queue("b")).bury()
+
+
+def told(found: Found) -> list[tuple[str, str]]:
+    return [(entry.message.queue, entry.state.value) for entry in found.entries]
+
+
+def test_messages_are_found_by_kind_in_every_queue_and_state(room: Room) -> None:
+    kinds(room)
+    found = room.search(of_kind("PAY"))
+    assert told(found) == [("a", "scheduled"), ("a", "ready"), ("b", "dead"), ("b", "scheduled")]
+    assert (found.complete, found.scanned, found.cursor) == (True, 8, None)
+    assert told(room.search(of_kind("pay"), ["b"], states=[State.DEAD])) == [("b", "dead")]
+
+
+@pytest.mark.parametrize("bound", [{"limit": 1}, {"max_rows": 1}, {"max_seconds": 0.0}])
+def test_a_search_across_queues_goes_on_where_it_stopped(room: Room, bound: dict[str, Any]) -> None:
+    kinds(room)
+    seen, cursor, rounds = list[tuple[str, str]](), None, 0
+    while True:
+        found = room.search(of_kind("pay"), cursor=cursor, **bound)
+        seen, cursor, rounds = seen + told(found), found.cursor, rounds + 1
+        if found.complete:
+            break
+        assert cursor is not None
+        if bound == {"max_seconds": 0.0}:
+            assert found.scanned == 0, "no time at all: nothing is looked at, and that is said"
+            bound = {}
+    assert seen == [("a", "scheduled"), ("a", "ready"), ("b", "dead"), ("b", "scheduled")]
+    assert rounds > 1
+
+
+def test_a_search_stops_behind_many_bytes(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroom.search._MOST_BYTES", 1)
+    kinds(room)
+    found = room.search(of_kind("pay"))
+    assert (told(found), found.complete) == ([("a", "scheduled")], False)
+
+
+@pytest.mark.parametrize("cursor", ["x", "dead@1", "nowhere@@a"])
+def test_a_cursor_of_another_search_is_refused(room: Room, cursor: str) -> None:
+    with pytest.raises(InvalidInput, match="cursor"):
+        room.search(of_kind("pay"), cursor=cursor)
+
+
+def test_a_search_for_no_kind_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="kind"):
+        of_kind("  ")

@@ -108,6 +108,28 @@ def test_pages_go_on_where_the_last_one_ended(http: httpx.Client) -> None:
     assert found == list(range(7))
 
 
+def test_messages_are_searched_by_kind(http: httpx.Client) -> None:
+    first = put(http, body={"secret": "x"}, kind="shop.pay")
+    second = put(http, "later", kind="shop.Pay", delay=3_600)
+    put(http, body=1, kind="mail.send")
+    found = http.get("/messages", params={"kind": "pay"}).json()
+    assert [(each["id"], each["queue"], each["state"]) for each in found["messages"]] == [
+        (first, "emails", "ready"),
+        (second, "later", "scheduled"),
+    ]
+    assert (found["scanned"], found["complete"], found["cursor"]) == (3, True, None)
+    assert "body" not in found["messages"][0]
+    page = http.get("/messages", params={"kind": "pay", "limit": 1}).json()
+    assert (len(page["messages"]), page["complete"]) == (1, False)
+    rest = http.get("/messages", params={"kind": "pay", "cursor": page["cursor"]}).json()
+    assert [each["id"] for each in rest["messages"]] == [second]
+    only = http.get("/messages", params={"kind": "pay", "queue": "later", "state": "dead"}).json()
+    assert only["messages"] == []
+    for wrong in ({"kind": " "}, {"kind": "x", "state": "lost"}, {"kind": "x", "cursor": "y"}, {}):
+        assert http.get("/messages", params=wrong).status_code == 400, wrong
+    assert http.get("/messages", params={"kind": "x", "queue": "emials"}).status_code == 404
+
+
 def test_what_waits_can_be_moved_in_time_and_taken_out(http: httpx.Client) -> None:
     id = put(http, body=1, delay="1h")
     before = http.get(f"/queues/emails/messages/{id}").json()

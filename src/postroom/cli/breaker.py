@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from postroom.cli import output
@@ -18,6 +19,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The breaker's name.")
 OneName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="One breaker; else all of them.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for others to read.")]
 
+Expires = Annotated[
+    str | None, typer.Option("--expires", "-e", metavar="SPAN", help="Closed again after so long: 30m, 2h.")
+]
+
 
 def register(root: typer.Typer) -> None:
     root.add_typer(app, name="breaker", help="Look at breakers, open and close them.")
@@ -25,7 +30,9 @@ def register(root: typer.Typer) -> None:
 
 @app.command()
 def ls(url: Url = None, json: Json = False) -> None:
-    """List the shared breakers: state, failures counted, since when and why.
+    """List the shared breakers: state, failures counted, the last calls, since when and why.
+
+    Calls are those before the last change, oldest first: "." went well, "x" failed, "-" was refused.
 
     A breaker is here from its first use on. Those of one process alone are not: ask that process.
 
@@ -42,7 +49,7 @@ def ls(url: Url = None, json: Json = False) -> None:
     if json:
         output.as_json({name: _document(standing) for name, standing in found.items()})
     else:
-        columns = ("breaker", "state", "failures", "since", "reason")
+        columns = ("breaker", "state", "failures", "calls", "since", "reason")
         output.table(columns, [_row(name, standing) for name, standing in found.items()])
 
 
@@ -68,18 +75,21 @@ def history(name: OneName = None, url: Url = None, json: Json = False) -> None:
 
 
 @app.command()
-def open(name: Name, reason: Reason = "", url: Url = None, json: Json = False) -> None:
-    """Open a breaker until it is closed by hand; workers tied to it claim nothing.
+def open(
+    name: Name, reason: Reason = "", expires: Expires = None, url: Url = None, json: Json = False
+) -> None:
+    """Open a breaker until it is closed by hand, or for a while; workers tied to it claim nothing.
 
     \b
     Examples:
-      postroom breaker open psp --reason "maintenance until 14:00"
+      postroom breaker open psp --reason "they asked us to stop"
+      postroom breaker open psp --reason maintenance --expires 2h
     """
     from postroom.breaker import Breaker
     from postroom.cli.store import opened
 
     with opened(url) as room:
-        Breaker(name, room=room).open(reason)
+        Breaker(name, room=room).open(reason, expires=expires)
     _done(json, name, "open", reason)
 
 
@@ -110,19 +120,21 @@ def _done(json: bool, name: str, state: str, reason: str) -> None:
         output.say(f"breaker {name} is {state}; processes notice within a second")
 
 
-def _document(standing: Standing) -> dict[str, str | int | bool | None]:
+def _document(standing: Standing) -> dict[str, Any]:
     return {
         "state": standing.state.value,
         "forced": standing.forced,
         "failures": len(standing.failures),
         "since": standing.since or None,
         "reason": standing.reason,
+        "calls": msgspec.to_builtins(standing.calls),
     }
 
 
-def _row(name: str, standing: Standing) -> tuple[str, str, str, str, str]:
+def _row(name: str, standing: Standing) -> tuple[str, ...]:
     state = f"{standing.state.value} (by hand)" if standing.forced else standing.state.value
-    return name, state, str(len(standing.failures)), _moment(standing.since), standing.reason
+    calls = "".join({"ok": ".", "failure": "x"}.get(call.outcome, "-") for call in standing.calls)
+    return name, state, str(len(standing.failures)), calls, _moment(standing.since), standing.reason
 
 
 def _moment(at: int) -> str:

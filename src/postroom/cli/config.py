@@ -67,7 +67,7 @@ def show(config: File = None, queue: Queue = None, role: Role = None, json: Json
       idempotency_every_task idempotency_ttl
       http_host http_port http_tls_cert http_tls_key http_auth http_read_only
       http_allow_hosts http_rate http_redact http_redact_patterns http_services
-      http_environment http_environment_colour
+      http_environment http_environment_colour http_trace_link
     Settings of a queue, at the top for all queues or in a table for one:
       lease ack_timeout max_attempts backoff backoff_cap jitter labels aging
       capacity warn_depth rate put_rate max_in_flight on_expire sla_p95

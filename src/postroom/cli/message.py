@@ -29,6 +29,16 @@ Body = Annotated[
 Lines = Annotated[bool, typer.Option("--lines", help="Stdin holds one JSON body a line: a message each.")]
 Text = Annotated[bool, typer.Option("--text", help="The body is text as it is, not JSON.")]
 Kind = Annotated[str, typer.Option("--kind", metavar="NAME", help="The task's or event's name.")]
+OfKind = Annotated[str, typer.Argument(metavar="KIND", help="A part of it; capitals do not matter.")]
+InState = Annotated[
+    str | None,
+    typer.Option(
+        "--state", "-s", metavar="STATE", help="ready, scheduled, processing, dead or done; else all."
+    ),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", "-l", min=1, max=1_000, metavar="N", help="So many, or a few more.")
+]
 Priority = Annotated[str, typer.Option("--priority", metavar="LABEL|0-255", help="Higher is more urgent.")]
 Delay = Annotated[str | None, typer.Option("--delay", metavar="SPAN", help="Not before so long: 30s, 2h.")]
 At = Annotated[
@@ -109,6 +119,53 @@ def show(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> N
         output.as_json(document(entry))
     else:
         output.table(("", "value"), rows(entry))
+
+
+@app.command("find")
+def find_command(
+    kind: OfKind,
+    queue: Within = None,
+    state: InState = None,
+    limit: Limit = 100,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Find messages by a part of their kind, the name of a task, in every queue and state.
+
+    They are looked at one by one: up to 100,000, or for 5 s. If that was not all, it says so.
+
+    \b
+    Examples:
+      postroom message find send_welcome
+      postroom message find shop. --queue payouts --state dead --json | jq -r '.messages[].id'
+    """
+    from postroom.cli.progress import patience
+    from postroom.cli.store import opened
+    from postroom.queue import state_of
+    from postroom.search import STATES, of_kind
+
+    states = STATES if state is None else (state_of(state),)
+    with opened(url) as room, patience("searching"):
+        names = None if queue is None else [room.queue(queue).info().name]
+        found = room.search(of_kind(kind), names, states=states, limit=limit)
+    told = [_match(entry) for entry in found.entries]
+    if json:
+        output.as_json({"messages": told, "scanned": found.scanned, "complete": found.complete})
+        return
+    columns = ("id", "queue", "kind", "state", "put_at")
+    output.table(columns, [[each[column] for column in columns] for each in told])
+    if not found.complete:
+        output.say(
+            f"looked at {found.scanned:,} messages, and there are more: narrow it by --queue or --state"
+        )
+
+
+def _match(entry: Entry) -> dict[str, str]:
+    from postroom.cli.times import moment
+
+    message = entry.message
+    said = {"id": message.id, "queue": message.queue, "kind": message.kind, "state": str(entry.state)}
+    return said | {"put_at": moment(message.put_at) or ""}
 
 
 @app.command()

@@ -13,7 +13,7 @@ export const PAGES = [
   { path: "/queues", title: "Queues", icon: "queues", key: "q", page: Queues, count: (room) => room.queues.length },
   { path: "/queues/:queue", title: "Queue", page: lazy(() => import("./pages/queue.js").then((found) => found.Queue)) },
   { path: "/queues/:queue/messages/:id", title: "Message", page: lazy(() => import("./pages/message.js").then((found) => found.Message)) },
-  { path: "/find", title: "Find a message", page: lazy(() => import("./pages/find.js").then((found) => found.Find)) },
+  { path: "/find", title: "Find messages", page: lazy(() => import("./pages/find.js").then((found) => found.Find)) },
   { path: "/processing", title: "Processing", icon: "processing", key: "p", page: lazy(() => import("./pages/processing.js").then((found) => found.Processing)),
     count: (room) => total(room, "processing"), alarm: (room) => total(room, "overdue") > 0 },
   { path: "/scheduled", title: "Scheduled", icon: "scheduled", key: "s", page: lazy(() => import("./pages/scheduled.js").then((found) => found.Scheduled)), count: (room) => total(room, "scheduled") },

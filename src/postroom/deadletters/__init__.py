@@ -20,12 +20,12 @@ from postroom.deadletters.filter import Filter
 from postroom.deadletters.finding import Found
 from postroom.deadletters.groups import Groups, GroupView
 from postroom.deadletters.incidents import Bucket, Incident, Status
-from postroom.deadletters.letter import Call, Classification, DeadLetter, call_of, classify
+from postroom.deadletters.letter import Call, Classification, DeadLetter, call_of, celery_headers, classify
 from postroom.deadletters.transfer import Imported
 from postroom.deadletters.view import DeadLetters
 
 __all__ = [
     "Bucket", "Call", "Cancelled", "Classification", "DeadLetter", "DeadLetters", "Filter", "Found",
     "GroupView", "Groups", "Imported", "Incident", "Place", "Progress", "Refusal", "Result", "Status",
-    "call_of", "classify", "keep",
+    "call_of", "celery_headers", "classify", "keep",
 ]  # fmt: skip

@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
 def call_of(message: Message) -> Call:
     """The call in a message: its body, or, if it is a task of Celery, what Celery put there."""
-    value, told = _value(message), _told(message)
+    value, told = _value(message), celery_headers(message)
     is_body = _is_celery_body(value)
     if told is None and not (message.kind and message.correlation_id and is_body):
         return Call(message.id, message.kind or message.queue, [] if value is None else [value], {})
@@ -90,7 +90,7 @@ def _value(message: Message) -> Any:
         return message.body
 
 
-def _told(message: Message) -> dict[str, Any] | None:
+def celery_headers(message: Message) -> dict[str, Any] | None:
     """What Celery says about its task; None: it says nothing, and it may be no task.
 
     Either in the headers themselves, or in one of them as JSON, as our transport keeps them.

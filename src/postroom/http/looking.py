@@ -20,6 +20,7 @@ from postroom.http.auth import Principal, check_raw, principal_of
 from postroom.http.redaction import HIDDEN, Redaction
 from postroom.http.roles import Action
 from postroom.http.service import Desk
+from postroom.http.traces import trace_link
 from postroom.http.views import MessageView, view
 from postroom.logs import LogEntry
 from postroom.model import Attempt, Entry, Failure
@@ -39,8 +40,12 @@ class Sight:
         return await self._desk.work(self._views, entries)
 
     def _views(self, entries: Sequence[Entry]) -> list[MessageView]:
-        views = [view(entry) for entry in entries]
-        return views if self._raw else [message(self._desk.redaction, each) for each in views]
+        seen = [self._view(entry) for entry in entries]
+        return seen if self._raw else [message(self._desk.redaction, each) for each in seen]
+
+    def _view(self, entry: Entry) -> MessageView:
+        link = trace_link(self._desk.room.config.http.trace_link, entry.message)
+        return msgspec.structs.replace(view(entry), trace_link=link)
 
     async def letters(self, letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """These dead letters, of one queue or of several."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar.middleware import DefineMiddleware
 
-from postroom.http import auth, session, stream
+from postroom.http import auth, granting, session, stream
 from postroom.http.asgi import app
 from postroom.http.auth import Access, Authentication, Authenticator
 from postroom.http.guardrails import Guardrails, Hosts, Pace
@@ -23,7 +23,7 @@ def secured(
     authenticator = Authenticator(room.engine, access)
     made = app(
         room,
-        routes=[stream.events, *session.ROUTES],
+        routes=[stream.events, *session.ROUTES, *granting.ROUTES],
         middleware=[DefineMiddleware(Authentication, authenticator=authenticator)],
         guards=[auth.guard],
         **options,

@@ -114,6 +114,8 @@ class MessageView(msgspec.Struct, kw_only=True):
     failed_at: int | None = None
     last_error: str | None = None
     replayed_as: list[str] = []
+    #: Where its trace is looked at, if the server was told (`trace_link`) and it has a traceparent.
+    trace_link: str | None = None
 
 
 def view(entry: Entry) -> MessageView:

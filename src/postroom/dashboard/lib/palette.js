@@ -1,4 +1,4 @@
-/** ⌘K: go anywhere, do anything that this page offers, find a message by its id. */
+/** ⌘K: go anywhere, do anything that this page offers, find messages by id or kind. */
 import { standing } from "./data.js";
 import { show } from "./dialog.js";
 import { Icon } from "./icons.js";
@@ -47,8 +47,11 @@ function entries() {
   ];
 }
 
-/** @param {string} text @returns {Entry[]} What looks like an id is looked for in every queue. */
-const byId = (text) => (/^[\w:.-]{16,}$/.test(text) ? [{ words: `Find message ${text}`, hint: "in all queues", icon: "search", run: () => go("/find", { id: text }) }] : []);
+/** @param {string} text @returns {Entry[]} Messages in every queue: by an id, if that is what it looks like, or by a part of their kind. */
+const inQueues = (text) => [
+  ...(/^[\w:.-]{16,}$/.test(text) ? [{ words: `Find message ${text}`, hint: "in all queues", icon: "search", run: () => go("/find", { id: text }) }] : []),
+  ...(/^[0-9a-f]{32}$/.test(text) ? [] : [{ words: `Find messages of kind ${text}`, hint: "in all queues", icon: "search", run: () => go("/find", { kind: text }) }]),
+];
 
 /**
  * How well words fit: all letters in their order, better when together and at the beginnings of words; 0 is not at all.
@@ -78,7 +81,7 @@ function Palette({ close }) {
     if (!wanted) return entries().slice(0, MOST);
     const scored = entries().map((entry) => ({ entry, score: fit(wanted, entry.words) })).filter(({ score }) => score > 0);
     scored.sort((a, b) => b.score - a.score);
-    return [...scored.map(({ entry }) => entry), ...byId(wanted)].slice(0, MOST);
+    return [...scored.slice(0, MOST).map(({ entry }) => entry), ...inQueues(wanted)];
   }, [text]);
   /** @param {Entry | undefined} entry */
   const run = (entry) => { if (entry) { close(); entry.run(); } };
@@ -99,7 +102,7 @@ function Palette({ close }) {
   return html`<div class="palette" onKeyDown=${key}>
     <div class="palette-input"><${Icon} name="search" />
       <input autofocus role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${found[chosen] ? `palette-${chosen}` : undefined}
-        aria-label="Go to a page, queue or message, or do something" placeholder="Go to a page, queue or message id…"
+        aria-label="Go to a page, queue or message, or do something" placeholder="Go to a page, queue, message id or kind…"
         value=${text} onInput=${(/** @type {any} */ e) => { setText(e.target.value); setChosen(0); }} spellcheck=${false} autocomplete="off" /></div>
     <ul id="palette-list" role="listbox" aria-label="Results" ref=${list}>
       ${found.map((entry, i) => html`<li key=${`${entry.words} ${entry.hint}`} id=${`palette-${i}`} role="option" aria-selected=${i === chosen}
@@ -107,7 +110,6 @@ function Palette({ close }) {
         <${Icon} name=${entry.icon ?? "chevron"} /><span class="palette-words">${entry.words}</span>
         ${entry.hint ? html`<span class="faint">${entry.hint}</span>` : null}
         ${entry.keys ? html`<${Caps} keys=${entry.keys} />` : null}</li>`)}
-      ${found.length ? null : html`<li class="palette-none" role="option" aria-selected="false">Nothing is called “${text}”.</li>`}
     </ul></div>`;
 }
 

@@ -16,9 +16,9 @@ export async function load() {
   }
 }
 
-/** Where nobody is asked who they are (an application mounted without tokens), everything is open. */
+/** Where nobody is asked who they are (an application mounted without tokens), everything but those is open. */
 const ALL = ["read", "audit", "raw", "put", "work", "publish", "move", "pause", "replay", "discard", "note", "breaker",
-  "schedule", "worker", "sweep", "declare", "purge", "drop", "config", "token"];
+  "schedule", "worker", "sweep", "declare", "purge", "drop", "config"];
 
 /** @param {string} token */
 export async function logIn(token) {
@@ -41,7 +41,7 @@ export const useCan = (action) => useStore(session, () => can(action));
 
 /** @returns {string} viewer, operator or admin, by what may be done; "" for a hand-made set of rights. */
 export function roleName() {
-  if (can("token") && can("drop")) return "admin";
+  if (can("purge") && can("drop")) return "admin";
   if (can("replay") && can("pause")) return "operator";
   return can("read") ? "viewer" : "";
 }

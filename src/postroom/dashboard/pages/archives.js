@@ -51,9 +51,21 @@ function Standing({ service }) {
     ["Waiting", count(sum(data.ready)), plural(Object.keys(data.ready).length, "queue")], ["Tried again later", count(sum(data.delayed)), ""],
     ["Archived", data.archived == null ? "—" : count(data.archived), ""], ["Oldest", data.oldest ? span(data.oldest) : "—", ""],
   ] : [["Service", service.service, ""]];
+  const rungs = Object.entries(data?.delayed ?? {});
   return html`<dl class="figures">${facts.map(([words, value, note]) => html`<div key=${words}><dt>${words}</dt><dd>${value}${note ? html` <small>${note}</small>` : null}</dd></div>`)}
     ${data ? html`<div><dt>Full</dt><dd class=${data.filled >= FULL ? "bad" : ""}>${Math.round(100 * data.filled)} %<meter min="0" max="1" high=${FULL} optimum="0" value=${data.filled} aria-label="How full the archive is"></meter></dd></div>` : null}</dl>
-    ${data?.filled >= FULL ? html`<p class="strip bad" role="alert"><${Icon} name="alert" />The archive is nearly full: the oldest letters will be dropped, and counted.</p>` : null}`;
+    ${data?.filled >= FULL ? html`<p class="strip bad" role="alert"><${Icon} name="alert" />The archive is nearly full: the oldest letters will be dropped, and counted.</p>` : null}
+    ${rungs.length ? html`<${Ladder} rungs=${rungs} isLadder=${service.broker === "rabbitmq"} />` : null}`;
+}
+
+/**
+ * What waits to be tried again: on RabbitMQ by the rung of the ladder that it waits on, on a store by queue, since each message there has a time of its own.
+ * @param {{rungs: [string, number | null][], isLadder: boolean}} props
+ */
+function Ladder({ rungs, isLadder }) {
+  const most = Math.max(1, ...rungs.map(([, n]) => n ?? 0));
+  return html`<${Card} title=${isLadder ? "Retry ladder" : "Tried again later"}><ol class="ladder" aria-label=${isLadder ? "Rungs of the retry ladder" : "What is tried again later, by queue"}>${rungs.map(([name, n]) => html`<li key=${name}>
+    <code>${name}</code><span class="ladder-bar" aria-hidden="true"><i style=${{ width: `${(100 * (n ?? 0)) / most}%` }}></i></span><b class=${n ? "" : "zero"}>${n == null ? "—" : count(n)}</b></li>`)}</ol><//>`;
 }
 
 /** @param {{service: Service}} props */

@@ -7,11 +7,12 @@ import { span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Json, jsonText } from "../lib/json.js";
 import { useKeys } from "../lib/keys.js";
-import { Badge, Card, Command, Copy, Empty, Failed, Head, MessageLink, QueueLink } from "../lib/parts.js";
+import { Badge, Card, Command, Empty, Failed, Head, MessageLink, QueueLink } from "../lib/parts.js";
 import { go, href } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
+import { Traceback } from "../lib/traceback.js";
 import { html, useState } from "../lib/ui.js";
 import { ForGood } from "./dead/forgood.js";
 
@@ -57,7 +58,7 @@ export function Letter({ queue, id }) {
     <div class="letter">
       <div class="stack">
         <${Card} title="Attempts" flush><${Attempts} attempts=${letter.attempts} died=${letter.died_at} /><//>
-        ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><pre class="trace" tabindex="0">${letter.traceback}</pre><//>` : null}
+        ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback"><${Traceback} text=${letter.traceback} /><//>` : null}
         <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
         ${like && body !== undefined && !isCall ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
           <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(body)} /><//>` : null}
@@ -68,6 +69,7 @@ export function Letter({ queue, id }) {
           <div><dt>Class</dt><dd><${Badge} tone=${letter.classification === "exception" ? "plain" : "warn"}>${letter.classification}<//></dd></div>
           ${isCall && letter.task_id ? html`<div><dt>Task</dt><dd class="id">${letter.task_id}</dd></div>` : null}
           ${letter.correlation_id ? html`<div><dt>Correlation</dt><dd class="id">${letter.correlation_id}</dd></div>` : null}
+          ${message.data?.trace_link ? html`<div><dt>Trace</dt><dd><a class="inline-link" href=${message.data.trace_link} target="_blank" rel="noopener noreferrer">Open the trace ↗</a></dd></div>` : null}
           <div><dt>Worker</dt><dd>${letter.worker || "—"}</dd></div>
           <div><dt>Put</dt><dd><${When} at=${letter.put_at} /></dd></div>
           <div><dt>Payload hash</dt><dd class="id">${letter.payload_hash.slice(0, 16)}</dd></div>

@@ -1,5 +1,5 @@
 /** One message: where it stands, how it came there, what it carries, and what can be done with it now. */
-import { get, path, post } from "../lib/api.js";
+import { BASE, get, path, post } from "../lib/api.js";
 import { Countdown } from "../lib/clock.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
@@ -12,10 +12,12 @@ import { remember } from "../lib/palette.js";
 import { at, go, href, useQuery } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { act } from "../lib/toasts.js";
+import { Traceback } from "../lib/traceback.js";
 import { absolute, When } from "../lib/time.js";
 import { timelineOf } from "../lib/timeline.js";
 import { html, useEffect, useState } from "../lib/ui.js";
 import { ForGood } from "./dead/forgood.js";
+import { SameKind } from "./message/kind.js";
 
 /** @param {{queue: string, id: string}} props */
 export function Message({ queue, id }) {
@@ -44,7 +46,7 @@ export function Message({ queue, id }) {
       <div class="stack">
         <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
           { value: "body", words: "Body" }, { value: "headers", words: "Headers", count: Object.keys(message.headers).length || null },
-          { value: "failure", words: "Failure", count: message.failure ? "!" : null }, { value: "commands", words: "Commands" },
+          { value: "failure", words: "Failure", count: message.failure ? "!" : null }, { value: "kind", words: "Same kind" }, { value: "commands", words: "Commands" },
           ...(mayRaw ? [{ value: "stored", words: "As stored" }] : [])]} />
         <${Tab} tab=${tab} message=${message} />
       </div>
@@ -64,6 +66,7 @@ function Facts({ message, most }) {
     ...(message.state === "scheduled" ? [["Due in", html`<${Countdown} deadline=${message.due} over="now" />`]] : []),
     ...(message.state === "dead" ? [["Died", html`<${When} at=${message.failed_at} />`]] : []),
     ...(message.expires ? [["Expires", html`<${When} at=${message.expires} />`]] : []),
+    ...(message.trace_link ? [["Trace", html`<a class="inline-link" href=${message.trace_link} target="_blank" rel="noopener noreferrer">Open the trace ↗</a>`]] : []),
     ...(message.correlation_id ? [["Correlation", html`<code>${message.correlation_id}</code>`]] : []),
     ...(message.unique_key ? [["Unique key", html`<code>${message.unique_key}</code>`]] : []),
   ];
@@ -130,6 +133,7 @@ function Tab({ tab, message }) {
     : html`<${Empty} icon="message" title="No headers">A producer may put some beside the body, such as a traceparent.<//>`}<//>`;
   if (tab === "failure") return html`<${FailureCard} message=${message} />`;
   if (tab === "stored") return html`<${AsStored} message=${message} />`;
+  if (tab === "kind") return html`<${SameKind} message=${message} />`;
   if (tab === "commands") return html`<${Snippets} message=${message} />`;
   const text = message.body !== undefined ? jsonText(message.body) : message.body_base64;
   return html`<${Card} title=${message.content_type} actions=${html`<${Copy} text=${text} words="Copy the body" />`}>
@@ -148,35 +152,30 @@ function AsStored({ message }) {
 
 /** @param {{message: any}} props */
 function FailureCard({ message }) {
-  const [isWhole, setWhole] = useState(false);
-  const { failure } = message;
+  const [chosen] = useQuery("attempt");
+  const { failure, queue, id } = message;
+  useEffect(() => document.querySelector("tr.chosen")?.scrollIntoView({ block: "center" }), [chosen]);
   if (!failure && !message.attempts.length) return html`<${Card}><${Empty} icon="check" title="It has not failed">Its error and traceback would stand here, newest first.<//><//>`;
+  const first = message.attempt - message.attempts.length + 1;
+  const attempts = message.attempts.map((/** @type {any} */ each, /** @type {number} */ i) => ({ ...each, number: String(first + i) })).reverse();
   return html`<div class="stack">${failure ? html`<${Card} title=${failure.type} actions=${html`<${Copy} text=${`${failure.type}: ${failure.text}\n${failure.traceback}`} words="Copy the error" />`}>
       <p>${failure.text || html`<span class="faint">without words</span>`}</p>
-      ${failure.traceback ? html`<pre class="raw">${isWhole ? failure.traceback : ownFrames(failure.traceback)}</pre><button class="link" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Only our frames" : "All frames"}</button>` : null}<//>` : null}
-    ${message.attempts.length ? html`<${Card} flush title="Attempts"><table><thead><tr><th scope="col">Worker</th><th scope="col">Error</th><th scope="col" class="end">Ran</th><th scope="col">Ended</th></tr></thead>
-      <tbody>${[...message.attempts].reverse().map((each) => html`<tr key=${each.started_at}><td>${each.consumer || "—"}</td><td class="grows" title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
+      ${failure.traceback ? html`<${Traceback} text=${failure.traceback} />` : null}<//>` : null}
+    ${attempts.length ? html`<${Card} flush title="Attempts"><table aria-label="Attempts"><thead><tr><th scope="col">Attempt</th><th scope="col">Worker</th><th scope="col">Error</th><th scope="col" class="end">Ran</th><th scope="col">Ended</th></tr></thead>
+      <tbody>${attempts.map((/** @type {any} */ each) => html`<tr key=${each.number} class=${each.number === chosen ? "selected chosen" : ""}>
+        <td><a class="inline-link" title="A link to this attempt" href=${href(at`/queues/${queue}/messages/${id}`, { tab: "failure", attempt: each.number })}>${each.number}</a></td>
+        <td>${each.consumer || "—"}</td><td class="grows" title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
 }
 
-/** Without the frames of installed packages: those are seldom where it went wrong. @param {string} traceback */
-function ownFrames(traceback) {
-  /** @type {string[]} */
-  const kept = [];
-  let isOurs = true;
-  for (const line of traceback.split("\n")) {
-    if (/^\s+File "/.test(line)) isOurs = !/site-packages|\/lib\/python\d/.test(line);
-    else if (!/^\s/.test(line)) isOurs = true;
-    if (isOurs) kept.push(line);
-  }
-  return kept.join("\n");
-}
+/** For a shell, in quotes where it needs them. @param {string} text */
+const quoted = (text) => (/^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
 /** @param {{message: any}} props */
 function Snippets({ message }) {
   const { queue, id } = message;
   const snippets = [
-    ["Command line", `postroom message show ${queue} ${id}`],
-    ["curl", `curl ${location.origin}/api/v1/${path`queues/${queue}/messages/${id}`}`],
+    ["Command line", `postroom message show ${id} --queue ${quoted(queue)}`],
+    ["curl", `curl ${BASE}${path`queues/${queue}/messages/${id}`}`],
     ["Python", `room.queue(${JSON.stringify(queue)}).get(${JSON.stringify(id)})`],
   ];
   return html`<${Card}><dl class="snippets">${snippets.map(([words, text]) => html`<div key=${words}><dt>${words}</dt><dd><pre class="raw">${text}</pre><${Copy} text=${text} words=${`Copy: ${words}`} /></dd></div>`)}</dl>

@@ -7,19 +7,20 @@ import { useQuery } from "../lib/router.js";
 import { roleName, session, useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
+import { Tokens } from "./settings/tokens.js";
 import { theme } from "../lib/theme.js";
 import { absolute, setZone, When, zone } from "../lib/time.js";
 import { html } from "../lib/ui.js";
 
 export function Settings() {
   const [tab, setTab] = useQuery("tab", "room");
-  const mayConfig = useCan("config"), mayAudit = useCan("audit");
+  const mayConfig = useCan("config"), mayAudit = useCan("audit"), mayToken = useCan("token");
   const tabs = [
     { value: "room", words: "Room" }, ...(mayConfig ? [{ value: "health", words: "Health" }] : []), ...(mayConfig ? [{ value: "config", words: "Configuration" }] : []),
-    ...(mayAudit ? [{ value: "audit", words: "Audit" }] : []), { value: "browser", words: "This browser" },
+    ...(mayToken ? [{ value: "tokens", words: "Tokens" }] : []), ...(mayAudit ? [{ value: "audit", words: "Audit" }] : []), { value: "browser", words: "This browser" },
   ];
   return html`<${Head} title="Settings"><${Tabs} name="What" value=${tab} set=${setTab} options=${tabs} /><//>
-    ${tab === "health" && mayConfig ? html`<${Health} />` : tab === "config" && mayConfig ? html`<${Configuration} />` : tab === "audit" && mayAudit ? html`<${Audit} />` : tab === "browser" ? html`<${Browser} />` : html`<${Room} />`}`;
+    ${tab === "health" && mayConfig ? html`<${Health} />` : tab === "config" && mayConfig ? html`<${Configuration} />` : tab === "tokens" && mayToken ? html`<${Tokens} />` : tab === "audit" && mayAudit ? html`<${Audit} />` : tab === "browser" ? html`<${Browser} />` : html`<${Room} />`}`;
 }
 
 function Room() {

@@ -10,13 +10,19 @@ from postroom.breaker import Breaker, changes
 from postroom.errors import NotFound
 from postroom.http.looking import texts
 from postroom.http.service import AtDesk, named
-from postroom.http.views import Request
+from postroom.http.views import Request, Span
 from postroom.room import Room
 from postroom.standing import Standing, State, standings
 
 
 class Reason(Request):
     reason: str = ""
+
+
+class Opening(Reason):
+    """Why, and for how long; without that until somebody closes it."""
+
+    expires: Span | None = None
 
 
 class Changed(msgspec.Struct):
@@ -51,14 +57,14 @@ async def breaker_history(desk: AtDesk, name: FromQuery[str | None] = None) -> H
 
 
 @post("/breakers/{name:str}/open", opt={"action": "breaker.open"}, status_code=200)
-async def open_breaker(desk: AtDesk, name: FromPath[str], data: JSONBody[Reason | None] = None) -> Standing:
-    """Open it until somebody closes it."""
-    return await desk.call(_opened, desk.room, named(name), data.reason if data else "")
+async def open_breaker(desk: AtDesk, name: FromPath[str], data: JSONBody[Opening | None] = None) -> Standing:
+    """Open it until somebody closes it, or for so long (`expires`)."""
+    return await desk.call(_opened, desk.room, named(name), data or Opening())
 
 
-def _opened(room: Room, name: str, reason: str) -> Standing:
+def _opened(room: Room, name: str, said: Opening) -> Standing:
     breaker = Breaker(name, room=room)
-    breaker.open(reason)
+    breaker.open(said.reason, expires=said.expires)
     return breaker.standing
 
 

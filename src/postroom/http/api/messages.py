@@ -28,10 +28,11 @@ from postroom.http.views import (
 )
 from postroom.limits import KEPT_IDS
 from postroom.logs import LogEntry
-from postroom.model import Entry, Stored
+from postroom.model import Entry, State, Stored
 from postroom.model import NewMessage as Drafted
-from postroom.queue import Queue
+from postroom.queue import Queue, state_of
 from postroom.room import Room
+from postroom.search import STATES, of_kind
 
 #: A put that its client may repeat is remembered for so long.
 _REMEMBER = "24h"
@@ -63,6 +64,27 @@ class MessageHistory(msgspec.Struct):
 
     entries: list[LogEntry]
     complete: bool
+
+
+class Match(msgspec.Struct):
+    """A message that was searched for, without what it carries."""
+
+    id: str
+    queue: str
+    kind: str
+    state: State
+    priority: int
+    put_at: int
+    attempt: int
+
+
+class Matches(msgspec.Struct):
+    """What a search found after it had looked at `scanned` messages."""
+
+    messages: list[Match]
+    scanned: int
+    complete: bool
+    cursor: str | None
 
 
 class StoredPart(msgspec.Struct, kw_only=False):
@@ -179,6 +201,34 @@ def _part(stored: Stored) -> StoredPart:
         return StoredPart(stored.place, len(value), hex=value[:_SHOWN].hex())
 
 
+@get("/messages", opt={"action": "message.find"})
+async def search_messages(
+    desk: AtDesk,
+    kind: FromQuery[str],
+    queue: FromQuery[str | None] = None,
+    where: Annotated[str | None, QueryParameter(name="state")] = None,
+    cursor: FromQuery[str | None] = None,
+    limit: FromQuery[int] = 100,
+) -> Matches:
+    """Messages with this text in their kind, a task's name: in every queue and state, or in these.
+
+    No engine has an index of kinds: they are looked at one by one, at most 100,000 or for 5 s. Unless the
+    answer is `complete`, go on from its `cursor`.
+    """
+    states = STATES if where is None else (state_of(where),)
+    queues = None if queue is None else [(await desk.call(desk.queue(queue).info)).name]
+    match = of_kind(kind)
+    found = await desk.work(desk.room.search, match, queues, states=states, cursor=cursor, limit=limit)
+    return Matches([_match(entry) for entry in found.entries], found.scanned, found.complete, found.cursor)
+
+
+def _match(entry: Entry) -> Match:
+    message = entry.message
+    return Match(
+        message.id, message.queue, message.kind, entry.state, message.priority, message.put_at, entry.attempt
+    )
+
+
 @get("/messages/{id:str}", opt={"action": "message.show"})
 async def where_message(desk: AtDesk, sight: WithSight, id: FromPath[str]) -> Page:
     """A message by its id alone: every queue is asked, and it may be in several."""
@@ -257,6 +307,7 @@ async def extend_message(
 
 
 ROUTES = [
-    put_message, put_messages, find_messages, show_message, stored_message, where_message, message_history,
-    cancel_message, reschedule_message, run_message_now, release_message, bury_message, extend_message,
+    put_message, put_messages, find_messages, show_message, stored_message, search_messages, where_message,
+    message_history, cancel_message, reschedule_message, run_message_now, release_message, bury_message,
+    extend_message,
 ]  # fmt: skip
