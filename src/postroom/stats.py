@@ -20,6 +20,13 @@ class Memory(NamedTuple):
     maxmemory: int | None = None
 
 
+class Tally(NamedTuple):
+    """How many there are from each moment until the next. Unless `whole`, the last are not counted."""
+
+    counts: list[int]
+    whole: bool = True
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
     aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.

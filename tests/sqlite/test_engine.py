@@ -16,7 +16,7 @@ import pytest
 
 import postroom
 from postroom.engine import ClaimRequest
-from postroom.engines.sqlite import SqliteEngine, doorbell
+from postroom.engines.sqlite import SqliteEngine, doorbell, finding
 from postroom.engines.sqlite.doorbell import Doorbell
 from postroom.engines.sqlite.file import File
 from postroom.engines.sqlite.folder import stamp_of
@@ -457,3 +457,14 @@ def test_a_waiter_outlives_its_engine(engine: SqliteEngine) -> None:
     waiter.close()
     with pytest.raises(Closed):
         engine.waiter([QUEUE])
+
+
+def test_a_tally_goes_over_so_many_rows_and_no_further(
+    engine: SqliteEngine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(engine, *(NewMessage(delay=1_000 * n) for n in range(1, 11)))
+    edges = [clock() + 1 + 5_000 * at for at in range(4)]
+    monkeypatch.setattr(finding, "MAX_TALLY", 10)
+    assert engine.tally(QUEUE, State.SCHEDULED, edges) == ([5, 5, 0], True)
+    monkeypatch.setattr(finding, "MAX_TALLY", 7)
+    assert engine.tally(QUEUE, State.SCHEDULED, edges) == ([5, 2, 0], False)

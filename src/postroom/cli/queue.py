@@ -19,12 +19,16 @@ app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for everybody who looks.")]
 Force = Annotated[bool, typer.Option("--force", help="Also while there are messages in it.")]
+Over = Annotated[str | None, typer.Option("--over", metavar="SPAN", help="How far ahead, such as 10m or 2h.")]
+Bars = Annotated[int, typer.Option("--bars", metavar="N", help="In so many spans of equal length.")]
 
 _STANDING = ("ready", "scheduled", "processing", "overdue", "dead")
 
 
 def register(root: typer.Typer) -> None:
-    root.add_typer(app, name="queue", help="Look at queues; pause, resume, purge and drop them.")
+    root.add_typer(
+        app, name="queue", help="Look at queues and what is due; pause, resume, purge and drop them."
+    )
 
 
 @app.command()
@@ -97,6 +101,42 @@ def stats(queues: Queues = None, url: Url = None, json: Json = False) -> None:
         return
     rows = [(stat.queue, *(str(stat.counters.get(name, 0)) for name in COUNTERS)) for stat in counted]
     output.table(("queue", *COUNTERS), rows)
+
+
+@app.command()
+def due(
+    queues: Queues = None, over: Over = None, bars: Bars = 12, url: Url = None, json: Json = False
+) -> None:
+    """Count when the scheduled messages are due; without --over, as far as there are any.
+
+    \b
+    Examples:
+      postroom queue due --over 10m
+      postroom queue due heavy_payouts --over 1h --bars 60
+      postroom queue due --json | jq .later
+    """
+    from postroom import upcoming
+    from postroom.cli.store import opened
+    from postroom.cli.times import moment
+    from postroom.duration import milliseconds
+
+    span = None if over is None else milliseconds(over, "over")
+    with opened(url) as room:
+        names = (
+            [room.queue(name).info().name for name in queues] if queues else [q.name for q in room.queues()]
+        )
+        found = upcoming.read(room.engine, names, span, bars)
+    if json:
+        output.as_json(found._asdict())
+        return
+    most, step = max(*found.counts, 1), (found.until - found.now) / bars
+    spans = [(moment(int(found.now + step * at)) or "", count) for at, count in enumerate(found.counts)]
+    rows = [("overdue", found.overdue), *spans, ("later", found.later)]
+    output.table(
+        ("due from", "messages", ""), [(when, str(n), "▇" * min(40, -(-40 * n // most))) for when, n in rows]
+    )
+    if not found.whole:
+        output.say("there are more than could be counted: the last of them are left out")
 
 
 @app.command()

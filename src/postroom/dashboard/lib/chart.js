@@ -160,3 +160,11 @@ export function Sparkline({ values, tone = "accent", words = "" }) {
   return html`<svg class="spark" viewBox="0 0 100 28" preserveAspectRatio="none" role=${words ? "img" : undefined} aria-label=${words || undefined} aria-hidden=${!words}>
     <polyline points=${points.join(" ")} style=${{ stroke: `var(--${tone})` }} /></svg>`;
 }
+
+/** As many bars as there are spans of time; nothing is drawn where nothing is. @param {{values: number[], tone?: string, words?: string}} props */
+export function Bars({ values, tone = "accent", words = "" }) {
+  const high = Math.max(...values, 1), step = 100 / Math.max(1, values.length);
+  return html`<svg class="spark bars" viewBox="0 0 100 28" preserveAspectRatio="none" role=${words ? "img" : undefined} aria-label=${words || undefined} aria-hidden=${!words} style=${{ fill: `var(--${tone})` }}>
+    <path class="bars-floor" d="M0 27.5H100" />
+    ${values.map((value, i) => (value ? html`<rect key=${i} x=${(i * step + step * 0.12).toFixed(2)} width=${(step * 0.76).toFixed(2)} y=${(27 - (value / high) * 25).toFixed(1)} height=${((value / high) * 25 + 0.5).toFixed(1)} />` : null))}</svg>`;
+}

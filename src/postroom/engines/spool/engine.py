@@ -8,13 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from postroom.engine import (
-    Capabilities,
-    ClaimRequest,
-    Engine,
-    QueueInfo,
-    check_turn,
-)
+from postroom.checks import check_turn
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts

@@ -337,6 +337,25 @@ ORDER BY ended_at, id LIMIT :limit;
 
 -- Groups: counted in their index, which the step that buries keeps; no letter is looked at ----------------
 
+-- name: tally_scheduled  each of these goes over one index, and over so many rows of it
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND era = :era AND state = 0 AND due >= :from AND due < :until LIMIT :limit
+);
+
+-- name: tally_dead
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND fingerprint IS NOT NULL AND ended_at >= :from AND ended_at < :until LIMIT :limit
+);
+
+-- name: tally_group
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND fingerprint = :group AND fingerprint IS NOT NULL
+      AND ended_at >= :from AND ended_at < :until LIMIT :limit
+);
+
 -- name: groups
 SELECT fingerprint, count(*), min(ended_at), max(ended_at), (
     SELECT id FROM postroom_message AS newest

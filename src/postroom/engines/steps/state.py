@@ -21,7 +21,7 @@ from postroom.model import (
     State,
 )
 from postroom.policy import Policy, stamped
-from postroom.stats import QueueStats
+from postroom.stats import QueueStats, Tally
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
@@ -174,6 +174,10 @@ class QueueState(Books):
     @abc.abstractmethod
     def groups(self, after: str, limit: int) -> list[Group]:
         """The groups of the dead letters, by fingerprint, behind `after`."""
+
+    @abc.abstractmethod
+    def tally(self, state: State, edges: Sequence[int], group: str | None) -> Tally:
+        """How many scheduled messages are due, or letters died, between each two edges."""
 
     @abc.abstractmethod
     def page(
