@@ -213,6 +213,13 @@ def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
     assert http.get("/samples", params={"queue": "nobody"}).status_code == 404
 
 
+def test_a_table_of_queues_has_its_last_hour_in_one_answer(http: httpx.Client) -> None:
+    http.post("/queues/charted/messages", json={"body": 1})
+    found = http.get("/samples/queues").json()
+    assert found["step"] == 60_000
+    assert found["done"]["charted"] in ([], [None]), "a rate takes two samples"
+
+
 def test_what_is_due_is_counted_by_time(http: httpx.Client) -> None:
     for delay in ("5m", "5m", "30m"):
         http.post("/queues/coming/messages", json={"body": 1, "delay": delay})

@@ -1,5 +1,5 @@
 /** Overview: is everything well, and if not, where and why; then the numbers. */
-import { Bars, Chart, Sparkline } from "../lib/chart.js";
+import { Bars, Chart, Day, Sparkline } from "../lib/chart.js";
 import { now } from "../lib/clock.js";
 import { standing, total, useLoaded } from "../lib/data.js";
 import { count, mark, plural, rate, short, span } from "../lib/format.js";
@@ -23,6 +23,7 @@ export function Overview() {
   const breakers = useLoaded("breakers", { every: 10_000 });
   const samples = useLoaded("samples", { every: 10_000, query: { over: "1h" } });
   const soon = useLoaded("upcoming", { every: 10_000, query: { over: "10m", bars: 20 } });
+  const trends = useLoaded("samples/queues", { every: 60_000 });
   const day = useLoaded("samples", { every: 60_000, query: { over: "1d" } });
   const groups = useLoaded("dead/-/groups", { every: 15_000, query: { limit: 5 }, when: (event) => event.name === "move_to_dlq" });
   if (!room) return html`<${Head} title="Overview" /><p class="loading" role="status">Loading…</p>`;
@@ -38,7 +39,7 @@ export function Overview() {
     <${Tiles} room=${room} samples=${samples.data} soon=${soon.data} day=${day.data} />
     <${Charts} samples=${samples.data} />
     <${Card} flush title="Queues" actions=${html`<a class="inline-link" href=${href("/queues")}>All queues</a>`}>
-      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} /><//>
+      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} trends=${trends.data?.done} /><//>
     ${groups.data?.groups.length ? html`<${Failures} groups=${groups.data.groups} />` : null}`;
 }
 
@@ -163,5 +164,6 @@ const Failures = ({ groups }) => html`<${Card} flush title="What fails" actions=
   <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { q: `group:${group.group}` })}>
     <span class="failure-count">${short(group.count)}</span>
     <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}</span></span>
+    <${Day} values=${group.day} />
     ${group.classification ? html`<span class="badge plain">${String(group.classification).replaceAll("_", " ")}</span>` : null}
     <span class="faint"><${When} at=${group.last} /></span></a></li>`)}</ul><//>`;

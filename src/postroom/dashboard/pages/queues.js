@@ -1,5 +1,6 @@
 /** Queues: all of them, how each stands, and its verdict in a word. */
 import { path, post } from "../lib/api.js";
+import { Sparkline } from "../lib/chart.js";
 import { lookAgain, pace, standing, useLoaded } from "../lib/data.js";
 import { confirm } from "../lib/dialog.js";
 import { plural, rate, short, span } from "../lib/format.js";
@@ -19,13 +20,14 @@ export function Queues() {
   const room = useStore(standing);
   const views = useLoaded("queues", { every: 5_000, when: (event) => event.name === "lifecycle" });
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const trends = useLoaded("samples/queues", { every: 60_000 });
   const workers = useLoaded("workers", { every: 10_000 });
   const [wanted, setWanted] = useQuery("name");
   const stats = (room?.queues ?? []).filter(({ queue }) => queue.toLowerCase().includes(wanted.toLowerCase()));
   return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") : ""}>
       <div class="search-field"><${Icon} name="search" /><input type="search" data-search placeholder="Filter by name" aria-label="Filter by name" value=${wanted}
         onInput=${(/** @type {any} */ e) => setWanted(e.target.value)} /></div><//>
-    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
+    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} trends=${trends.data?.done} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
       empty=${wanted ? html`<${Empty} icon="search" title="No queue is called like that">“${wanted}” is in no name.<//>`
         : html`<${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>A queue comes into being with its first message.<//>`} />`;
 }
@@ -40,9 +42,10 @@ function staffOf(workers) {
 
 /**
  * @param {{stats: import("../lib/data.js").QueueStats[], views?: QueueView[], sla?: import("../lib/verdict.js").Sla[], fill?: boolean,
- *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>}} props staff: how many work on each
+ *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>, trends?: Record<string, (number | null)[]>}} props
+ *   staff: how many work on each; trends: how many a second it had done, over the last hour
  */
-export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff }) {
+export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff, trends = {} }) {
   const view = new Map(views.map((each) => [each.queue, each]));
   const promise = new Map(sla.map((each) => [each.queue, each]));
   const mayPause = useCan("pause"), mayPurge = useCan("purge");
@@ -62,6 +65,7 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
     { id: "scheduled", ...by((row) => row.scheduled), title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
     { id: "dead", ...by((row) => row.dead), title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
     { id: "pace", ...by((row) => pace(row.queue, "acked") ?? 0), title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => done(row.queue) },
+    { id: "trend", title: "", label: "Done, last hour", wide: true, cell: (/** @type {any} */ row) => html`<${Trend} values=${trends[row.queue] ?? []} />` },
     ...(staff ? [{ id: "workers", ...by((row) => staff[row.queue] ?? 0), title: "Workers", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(staff[row.queue] ?? 0) }] : []),
     { id: "mix", title: "", label: "Shares", wide: true, cell: (/** @type {any} */ row) => html`<${Bar} parts=${parts(row)} />` },
     { id: "oldest", ...by((row) => row.oldest), title: "Oldest", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => (row.oldest ? span(row.oldest) : html`<span class="zero">—</span>`) },
@@ -75,6 +79,12 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
 function done(queue) {
   const found = pace(queue, "acked");
   return html`<span class=${found ? "" : "zero"}>${found == null ? "—" : rate(found)}</span>`;
+}
+
+/** @param {{values: (number | null)[]}} props */
+function Trend({ values }) {
+  const known = values.filter((value) => value != null), most = Math.max(0, ...known);
+  return html`<${Sparkline} values=${known} tone="good" words=${known.length > 1 ? `last hour: at most ${rate(most)} done, ${rate(known.at(-1) ?? 0)} at its end` : ""} />`;
 }
 
 /** @param {number} n @param {string} [tone] */

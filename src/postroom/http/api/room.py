@@ -24,6 +24,8 @@ from postroom.settings import without_secrets
 from postroom.stats import QueueStats
 from postroom.telemetry import Wait, read_waits
 
+_HOUR, _MINUTE = 3_600_000, 60_000
+
 
 class Standing(msgspec.Struct, kw_only=True):
     """How the room stands; `now` is the clock of the store, by which everything is due."""
@@ -58,6 +60,13 @@ class Samples(msgspec.Struct, kw_only=True):
     standing: dict[str, list[int]]
     rates: dict[str, list[float | None]]
     waits: list[Wait]
+
+
+class Trends(msgspec.Struct, kw_only=True):
+    """How many a second each queue had done, over the last hour by the minute; those that are sampled."""
+
+    step: int
+    done: dict[str, list[float | None]]
 
 
 class Coming(msgspec.Struct, kw_only=True):
@@ -151,6 +160,18 @@ def _samples(room: Room, queue: str, span: int) -> Samples:
     )
 
 
+@get("/samples/queues", opt={"action": "samples.show"})
+async def trends(desk: AtDesk) -> Trends:
+    """What every queue did over the last hour, by the minute: for a table of them."""
+    return await desk.call(_trends, desk.room)
+
+
+def _trends(room: Room) -> Trends:
+    names = sorted(info.name for info in room.queues())[: charts.MOST]
+    kept = {name: charts.read(room.engine, name, _HOUR, step=_MINUTE) for name in names}
+    return Trends(step=_MINUTE, done={name: chart.rates("acked") for name, chart in kept.items()})
+
+
 @get("/upcoming", opt={"action": "upcoming.show"})
 async def room_upcoming(
     desk: AtDesk, queue: FromQuery[str] = "", over: FromQuery[str] = "", bars: FromQuery[int] = 48
@@ -217,4 +238,4 @@ def _swept(room: Room, names: list[str]) -> dict[str, dict[str, int]]:
     }
 
 
-ROUTES = [room_stats, room_sla, samples, room_upcoming, room_config, room_doctor, room_audit, sweep]
+ROUTES = [room_stats, room_sla, samples, trends, room_upcoming, room_config, room_doctor, room_audit, sweep]
