@@ -81,12 +81,13 @@ class Capabilities(NamedTuple):
 
 
 class QueueInfo(NamedTuple):
-    """A queue by name: what it promises, and whether and why it is paused."""
+    """A queue by name: what it promises, whether and why it is paused, and if it ends by itself, when."""
 
     name: str
     policy: Policy
     paused: bool = False
     pause_reason: str = ""
+    paused_until: int | None = None
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,8 +324,13 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def pause(self, queue: str, reason: str = "") -> None:
-        """Stop claims. Puts, settles, promotion and reclaim go on."""
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        """Stop claims, until `resume` or, with a span, for so long by the engine's clock.
+
+        Puts, settles, promotion and reclaim go on. Once its time is over a pause is none to anybody;
+        the next turn or sweep tells that in the history, and whoever waits knows by `next_wake`. A
+        pause replaces the one before it.
+        """
 
     @abc.abstractmethod
     def resume(self, queue: str) -> None:

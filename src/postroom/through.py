@@ -141,8 +141,8 @@ class Through(Engine):
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         return self.engine.move(queue, moves)
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        self.engine.pause(queue, reason)
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        self.engine.pause(queue, reason, span=span)
 
     def resume(self, queue: str) -> None:
         self.engine.resume(queue)

@@ -214,3 +214,33 @@ def test_each_queue_has_its_last_hour(look: Look, served: Served, room: Room) ->
         room.engine.records.put(charts.KIND, key, msgspec.json.encode(points), ttl=ring.kept)
     row = look(served, "/queues").page.get_by_role("row", name="emails")
     expect(row.get_by_role("img", name="last hour: at most")).to_be_visible()
+
+
+def test_a_pause_ends_by_itself(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    page = look(served, "/queues/emails").page
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause emails?")
+    dialog.get_by_role("button", name="1 hour").click()
+    expect(dialog).to_contain_text("for 1h; then it resumes by itself")
+    dialog.get_by_label("Reason").fill("deploy 1.2")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("heading", name="emails").locator("time.countdown")).to_contain_text("59:")
+    info = room.queue("emails").info()
+    assert (info.pause_reason, info.paused) == ("deploy 1.2", True)
+    assert info.paused_until is not None
+    room.queue("emails").pause("a moment", "3s")
+    expect(page.get_by_role("button", name="Pause…")).to_be_visible()
+    assert not room.queue("emails").info().paused
+
+
+def test_a_pause_until_somebody_resumes(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    page = look(served, "/queues/emails").page
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause emails?")
+    dialog.get_by_role("button", name="Until resumed").click()
+    expect(dialog).to_contain_text("until somebody resumes it")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_text("emails is paused.")).to_be_visible()
+    assert room.queue("emails").info().paused_until is None

@@ -19,6 +19,9 @@ app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for everybody who looks.")]
 Force = Annotated[bool, typer.Option("--force", help="Also while there are messages in it.")]
+For = Annotated[
+    str | None, typer.Option("--for", metavar="SPAN", help="Resume by itself after so long, such as 15m.")
+]
 Over = Annotated[str | None, typer.Option("--over", metavar="SPAN", help="How far ahead, such as 10m or 2h.")]
 Bars = Annotated[int, typer.Option("--bars", metavar="N", help="In so many spans of equal length.")]
 
@@ -140,19 +143,25 @@ def due(
 
 
 @app.command()
-def pause(queue: Queue, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+def pause(queue: Queue, reason: Reason = "", span: For = None, url: Url = None, json: Json = False) -> None:
     """Stop handing out messages; putting, settling and coming back go on.
+
+    With --for the queue resumes by itself when that time is over.
 
     \b
     Examples:
       postroom queue pause heavy_payouts --reason "the bank is down"
+      postroom queue pause heavy_payouts --for 15m --reason "deploy 1.2"
     """
     from postroom.cli.store import opened
+    from postroom.cli.times import moment
 
     with opened(url) as room:
         room.queue(queue).info()
-        room.queue(queue).pause(reason)
-    _done(json, f"{queue} is paused", queue=queue, paused=True, reason=reason)
+        room.queue(queue).pause(reason, span)
+        until = moment(room.queue(queue).info().paused_until)
+    text = f"{queue} is paused{f' until {until}' if until else ''}"
+    _done(json, text, queue=queue, paused=True, reason=reason, until=until)
 
 
 @app.command()
@@ -235,6 +244,8 @@ def _stats(room: Room, names: list[str] | None) -> tuple[list[QueueInfo], list[Q
 
 
 def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:
+    from postroom.cli.times import moment
+
     return {
         "queue": stats.queue,
         **{name: getattr(stats, name) for name in _STANDING},
@@ -242,11 +253,15 @@ def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:
         "next_priority": stats.next_priority,
         "paused": info.paused,
         "pause_reason": info.pause_reason,
+        "paused_until": moment(info.paused_until),
     }
 
 
 def _paused(info: QueueInfo) -> str:
-    return (info.pause_reason or "yes") if info.paused else "-"
+    from postroom.cli.times import moment
+
+    until = moment(info.paused_until)
+    return f"{info.pause_reason or 'yes'}{f', until {until}' if until else ''}" if info.paused else "-"
 
 
 def _text(value: Any) -> str:

@@ -31,6 +31,7 @@ from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.registry import Registry
 from postroom.engines.redis.topics import Topics
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
+from postroom.engines.steps.pausing import plain
 from postroom.errors import Closed, EngineUnavailable, Uncertain
 from postroom.findings import Finding
 from postroom.limits import (
@@ -118,7 +119,7 @@ class RedisEngine(Engine):
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         self._check_open()
-        return self._registry.infos(self._registry.names() if names is None else names)
+        return self._registry.infos(self.now, self._registry.names() if names is None else names)
 
     def _register(self, queue: str) -> None:
         """Have the queue listed: before it is made, and again after, in case it was dropped meanwhile."""
@@ -130,10 +131,11 @@ class RedisEngine(Engine):
         found = self._run(scripts.STATS, queue)
         if found is None:
             return QueueStats(queue=queue, counters=dict.fromkeys(COUNTERS, 0))
-        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts = found
+        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts, til = found
         return QueueStats(
             queue=queue, ready=ready, scheduled=scheduled, processing=processing, overdue=overdue, dead=dead,
             oldest=oldest, next_priority=None if priority < 0 else priority, paused=bool(paused),
+            paused_until=None if til < 0 else til,
             counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
         )  # fmt: skip
 
@@ -316,10 +318,11 @@ class RedisEngine(Engine):
             asked, reply = [False] * len(moves), [0, []]
         return calls.moved_of(moves, asked, reply[1])
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        reason = cut_text(reason, "reason")
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        reason = plain(cut_text(reason, "reason"))
+        check_span("span", span)
         self._register(queue)
-        self._run(scripts.PAUSE, queue, *_DEFAULT_PARTS, reason)
+        self._step(scripts.PAUSE, queue, *_DEFAULT_PARTS, reason, "" if span is None else span)
         self._register(queue)
 
     def resume(self, queue: str) -> None:

@@ -16,7 +16,7 @@ CREATE TABLE postroom_queue (
     name         TEXT    NOT NULL UNIQUE,
     policy       TEXT    NOT NULL,              -- JSON, as in postroom.toml
     paused       INTEGER NOT NULL DEFAULT 0,
-    pause_reason TEXT    NOT NULL DEFAULT '',
+    pause_reason TEXT    NOT NULL DEFAULT '',   -- and until when: see steps/pausing.py
     era          INTEGER NOT NULL DEFAULT 0,    -- a purge begins the next
     seq          INTEGER NOT NULL DEFAULT 0,    -- the last sequence number given out
     last_call    INTEGER NOT NULL,              -- when a call last reached it; its clock never goes back

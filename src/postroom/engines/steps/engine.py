@@ -103,6 +103,7 @@ class SteppedEngine(Engine):
         check_turn(queue, settlements, starts, request)
 
         def step(state: QueueState, now: int) -> Turned:
+            state.end_pause(now)
             settled = settle.settle(state, settlements, now) if settlements else []
             started = settle.start(state, starts, now) if starts else []
             claimed = self._claim(state, request, now) if request else Claimed([])
@@ -187,20 +188,15 @@ class SteppedEngine(Engine):
         self.check_moves(moves)
         return self._change(queue, lambda state, now: operate.move(state, moves, now))
 
-    def pause(self, queue: str, reason: str = "") -> None:
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
         reason = cut_text(reason, "reason")
-
-        def step(state: QueueState, now: int) -> None:
-            state.paused, state.pause_reason = True, reason
-            state.tell(now, Event.PAUSE, [], {"reason": reason}, count=0)
-
-        self._change(queue, step, make=True)
+        check_span("span", span)
+        self._change(queue, lambda state, now: state.pause(reason, span, now), make=True)
 
     def resume(self, queue: str) -> None:
         def step(state: QueueState, now: int) -> None:
             if state.paused:
-                state.paused, state.pause_reason = False, ""
-                state.tell(now, Event.RESUME, [], count=0)
+                state.unpause(now)
                 state.rings = state.claimable
 
         self._change(queue, step)

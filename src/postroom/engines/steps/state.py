@@ -219,12 +219,19 @@ class QueueState(Books):
             dead=self.dead,
             next_priority=self.next_priority(),
             oldest=max((now - put_at for put_at in self.heads()), default=0),
-            paused=self.paused,
+            paused=self.is_paused(now),
+            paused_until=self.paused_until if self.is_paused(now) else None,
             counters=dict(self.counters),
         )
 
     def next_wake(self, now: int, *others: int | None) -> int:
         return self.wake(now, self.first_deadline(), *others)
+
+    def end_pause(self, now: int) -> None:
+        """A pause whose time is over is none; somebody may claim again."""
+        if self.paused and not self.is_paused(now):
+            self.unpause(now, {"triggered_by": "time"})
+            self.rings = self.claimable
 
     # --- waiting ----------------------------------------------------------------------------
 
