@@ -28,11 +28,11 @@ MAX_FUNCTION_LINES = 50
 # other, so each has a row. `room` finds an engine by URL scheme and name, and imports none.
 
 WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs", "model", "stats", "version"}
-DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine"}
+DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine", "checks"}
 ROOM_LEVEL = DOMAIN | {
     "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "policies", "queue",
     "recent", "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry",
-    "through", "timetable",
+    "through", "timetable", "upcoming",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "records": WORDS | {"backoff", "policy"},
     "waiter": set(),
     "engine": WORDS | {"backoff", "policy", "records", "waiter"},
+    "checks": WORDS | {"engine"},
     "engines": DOMAIN,
     "engines.steps": DOMAIN,
     "engines.memory": DOMAIN | {"engines.steps"},
@@ -79,6 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "search": DOMAIN,
     "audit": DOMAIN,
     "charts": DOMAIN,
+    "upcoming": DOMAIN,
     "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
     "suspects": {"delivery"},
     "staff": DOMAIN | {"audit"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -38,6 +39,9 @@ TOPIC_AGE = 24 * 3_600_000
 AUDIT_AGE = 365 * TOPIC_AGE
 AUDIT = "audit"
 MAX_TOPIC_ENTRY = 2**20
+
+#: An engine that goes over rows to count them goes over so many in one call.
+MAX_TALLY = 1_000_000
 
 #: 2025-01-01 UTC. Order counts 32 ticks a millisecond from here in 45 bits: until 2059.
 EPOCH = 1_735_689_600_000
@@ -144,6 +148,15 @@ def check_after(after: str) -> None:
     if not isinstance(after, str):
         raise InvalidInput(f"after: expected text, not {after!r:.80}")
     _utf8(after, "after")
+
+
+def check_edges(edges: Sequence[int]) -> None:
+    """Moments between which to count: at least two, none before the one in front of it."""
+    check_batch(edges)
+    if len(edges) < 2 or any(later < earlier for earlier, later in itertools.pairwise(edges)):
+        raise InvalidInput("edges: expected two moments or more, in their order")
+    for edge in edges:
+        check_between("edge", edge, 0, LAST_DUE + 1)
 
 
 def check_span(name: str, span: int | None) -> None:

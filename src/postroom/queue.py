@@ -352,10 +352,12 @@ class Queue:
         error = NotFound if moved.state is None else Conflict
         raise error(f"{move.action} {move.id}: {moved.reason}")
 
-    def pause(self, reason: str = "") -> None:
-        """Stop claims; everything else goes on."""
-        self.room.engine.pause(self.name, reason)
-        audit.note(self.room.engine, "pause", self.name, reason=reason)
+    def pause(self, reason: str = "", span: Duration | None = None) -> None:
+        """Stop claims; everything else goes on. With a span such as "15m" it resumes by itself after it."""
+        allowed = None if span is None else milliseconds(span, "span")
+        self.room.engine.pause(self.name, reason, span=allowed)
+        until = {} if allowed is None else {"span": allowed}
+        audit.note(self.room.engine, "pause", self.name, reason=reason, **until)
 
     def resume(self) -> None:
         self.room.engine.resume(self.name)

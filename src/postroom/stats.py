@@ -20,9 +20,17 @@ class Memory(NamedTuple):
     maxmemory: int | None = None
 
 
+class Tally(NamedTuple):
+    """How many there are from each moment until the next. Unless `whole`, the last are not counted."""
+
+    counts: list[int]
+    whole: bool = True
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
-    aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next.
+    aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next,
+    `paused_until` when a pause ends by itself.
     """
 
     queue: str
@@ -34,6 +42,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     oldest: int = 0
     next_priority: int | None = None
     paused: bool = False
+    paused_until: int | None = None
     counters: dict[str, int] = {}
 
     @property

@@ -26,7 +26,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
-from postroom.stats import Memory, QueueStats
+from postroom.stats import Memory, QueueStats, Tally
 from postroom.waiter import Waiter
 
 
@@ -135,11 +135,14 @@ class Through(Engine):
     def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
         return self.engine.groups(queue, after=after, limit=limit)
 
+    def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
+        return self.engine.tally(queue, state, edges, group=group)
+
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         return self.engine.move(queue, moves)
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        self.engine.pause(queue, reason)
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        self.engine.pause(queue, reason, span=span)
 
     def resume(self, queue: str) -> None:
         self.engine.resume(queue)

@@ -57,6 +57,27 @@ def test_show_says_what_a_queue_promises(inside: Inside, busy: Room) -> None:
     assert "call somebody" in out
 
 
+def test_a_pause_may_end_by_itself(inside: Inside, busy: Room) -> None:
+    ran = inside.run("queue", "pause", "emails", "--for", "15m", "--reason", "deploy 1.2")
+    until = busy.queue("emails").info().paused_until
+    assert until is not None
+    assert 0 < until - busy.engine.now() <= 900_000
+    assert ran.out.startswith("emails is paused until 20")
+    assert ", until 20" in inside.run("queue", "ls").out
+    assert inside.run("queue", "show", "emails", "--json").json["paused_until"].startswith("20")
+    assert inside.run("queue", "pause", "emails", "--for", "soon", code=2)
+
+
+def test_due_counts_by_time(inside: Inside, busy: Room) -> None:
+    found = inside.run("queue", "due", "emails", "--over", "2h", "--bars", "4", "--json").json
+    assert (sum(found["counts"]), found["overdue"], found["later"], found["whole"]) == (1, 0, 0, True)
+    lines = inside.run("queue", "due", "--over", "10m", "--bars", "2").out.splitlines()
+    assert lines[0].split() == ["due", "from", "messages"]
+    assert [line.split()[1] for line in lines[1:]] == ["0", "0", "0", "1"]
+    assert lines[-1].startswith("later")
+    assert inside.run("queue", "due", "nobody", code=3)
+
+
 def test_stats_count_what_happened(inside: Inside, busy: Room) -> None:
     (emails,) = inside.run("queue", "stats", "emails", "--json").json
     assert emails["counters"] == busy.queue("emails").stats().counters

@@ -157,16 +157,17 @@ def remember_an_hour(room: Room) -> None:
 
 def _chart(room: Room, queue: str, now: int) -> None:
     """Ends where the real counters are, so that the next real sample goes on from there."""
-    ring = charts.RINGS[0]
     stats = [each for each in room.stats().queues if queue in (charts.ROOM, each.queue)]
     real = [sum(each.counters[name] for each in stats) for name in charts.COUNTED]
-    points = [*_hour(ring.step, now, random.Random(queue))]
-    chunks: dict[int, list[charts.Point]] = {}
-    for at, standing, counted in points:
-        known = (int(end + each - last) for end, each, last in zip(real, counted, points[-1][2], strict=True))
-        chunks.setdefault(ring.chunk(at), []).append(charts.Point(at, standing, tuple(known)))
-    for chunk, kept in chunks.items():
-        room.engine.records.put(charts.KIND, ring.key(queue, chunk), msgspec.json.encode(kept), ttl=HOUR)
+    for ring in charts.RINGS[:2]:
+        points = [*_hour(ring.step, now, random.Random(queue))]
+        chunks: dict[int, list[charts.Point]] = {}
+        for at, standing, counted in points:
+            ends = zip(real, counted, points[-1][2], strict=True)
+            known = tuple(int(end + each - last) for end, each, last in ends)
+            chunks.setdefault(ring.chunk(at), []).append(charts.Point(at, standing, known))
+        for chunk, kept in chunks.items():
+            room.engine.records.put(charts.KIND, ring.key(queue, chunk), msgspec.json.encode(kept), ttl=HOUR)
 
 
 def _hour(step: int, now: int, chance: random.Random) -> Iterator[tuple[int, tuple[int, ...], list[float]]]:

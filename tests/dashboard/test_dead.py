@@ -16,6 +16,7 @@ from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
+from tests.dashboard.scenes import fail
 from tests.http.servers import Served, serving
 
 Look = Callable[..., Eyes]
@@ -265,3 +266,12 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(
         for name in ("Replay", "Discard", "Note…", "Resolve"):
             expect(eyes.page.get_by_role("button", name=name)).to_have_count(0)
         eyes.close()
+
+
+def test_each_group_shows_its_day(look: Look, served: Served, room: Room) -> None:
+    for _ in range(2):
+        room.queue("emails").put(1)
+        fail(room, "emails", TimeoutError("no answer"))
+    groups = look(served, "/dead").page.get_by_role("navigation", name="Groups")
+    expect(groups.get_by_role("img", name="2 died within 24 h")).to_be_visible()
+    expect(groups.locator("rect")).to_have_count(1)

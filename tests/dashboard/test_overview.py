@@ -89,3 +89,15 @@ def test_held_still_nothing_moves(look: Look, served: Served, room: Room) -> Non
     with eyes.page.expect_response("**/api/v1/stats"):  # the next look comes with going on, not before
         eyes.page.get_by_role("button", name="Paused").click()
     expect(eyes.page.get_by_role("row", name="invoices")).to_be_visible()
+
+
+def test_it_tells_how_many_are_due_soon(look: Look, served: Served, room: Room) -> None:
+    for minutes in (1, 2, 9, 30):
+        room.queue("reports").put({}, delay=minutes * 60)
+    eyes = look(served)
+    tile = eyes.page.get_by_role("link", name="Due within 10 min")
+    expect(tile).to_contain_text("3of 4 scheduled")
+    expect(tile.locator("rect")).to_have_count(3)
+    tile.click()
+    expect(eyes.page).to_have_url(re.compile("/scheduled.ahead=10m"))
+    expect(eyes.page.get_by_role("img", name="3 messages due")).to_contain_text("1 later")

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from playwright.sync_api import expect
 
-from postroom import Policy, Worker
+from postroom import Policy, Worker, charts
 from postroom.http import tokens
 from postroom.http.roles import Role
 from postroom.room import Room
@@ -199,3 +200,47 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(
         for name in ("Pause…", "Put a message", "More actions"):
             expect(main.get_by_role("button", name=name)).to_have_count(0)
         eyes.close()
+
+
+def test_each_queue_has_its_last_hour(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    ring, now = charts.RINGS[1], room.engine.now()
+    for minutes in (30, 20, 10):
+        at = now - minutes * 60_000
+        point = charts.Point(at, (0,) * len(charts.STANDING), (0, 1_200 // minutes, 0, 0, 0, 0))
+        key = ring.key("emails", ring.chunk(at))
+        kept = room.engine.records.get(charts.KIND, key)
+        points = [*(msgspec.json.decode(kept.value) if kept else []), point]
+        room.engine.records.put(charts.KIND, key, msgspec.json.encode(points), ttl=ring.kept)
+    row = look(served, "/queues").page.get_by_role("row", name="emails")
+    expect(row.get_by_role("img", name="last hour: at most")).to_be_visible()
+
+
+def test_a_pause_ends_by_itself(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    page = look(served, "/queues/emails").page
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause emails?")
+    dialog.get_by_role("button", name="1 hour").click()
+    expect(dialog).to_contain_text("for 1h; then it resumes by itself")
+    dialog.get_by_label("Reason").fill("deploy 1.2")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("heading", name="emails").locator("time.countdown")).to_contain_text("59:")
+    info = room.queue("emails").info()
+    assert (info.pause_reason, info.paused) == ("deploy 1.2", True)
+    assert info.paused_until is not None
+    room.queue("emails").pause("a moment", "3s")
+    expect(page.get_by_role("button", name="Pause…")).to_be_visible()
+    assert not room.queue("emails").info().paused
+
+
+def test_a_pause_until_somebody_resumes(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails").put(1)
+    page = look(served, "/queues/emails").page
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause emails?")
+    dialog.get_by_role("button", name="Until resumed").click()
+    expect(dialog).to_contain_text("until somebody resumes it")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_text("emails is paused.")).to_be_visible()
+    assert room.queue("emails").info().paused_until is None

@@ -10,10 +10,13 @@ import pytest
 
 from postroom import audit
 from postroom.deadletters import DeadLetters, Filter
+from postroom.engines.memory import MemoryEngine
 from postroom.errors import InvalidInput, NotFound
 from postroom.model import Failure
 from postroom.room import Room
+from postroom.testing import ManualClock
 from tests.dead.letters import bury
+from tests.door.staging import room_on
 
 SLOW = Failure(type="TimeoutError", text="timed out", traceback="…", fingerprint="slow")
 WRONG = Failure(type="KeyError", text="'user'", traceback="…", fingerprint="wrong")
@@ -37,6 +40,21 @@ def test_a_group_is_one_however_many_queues_it_is_in(room: Room) -> None:
     )
     assert (wrong.count, wrong.classification, wrong.task_name) == (1, "exception", "fast_default")
     assert DeadLetters(room).groups().groups[0].count == 4
+
+
+def test_a_group_tells_its_day_by_the_hour() -> None:
+    clock = ManualClock()
+    with room_on(MemoryEngine(clock)) as room:
+        bury(room, "chat_events", 1, failure=WRONG)
+        bury(room, "chat_events", 1, 2, failure=SLOW)
+        clock.advance("23h")
+        bury(room, "fast_default", 3, failure=SLOW)
+        clock.advance("30m")
+        days = {view.group: view.day for view in DeadLetters(room).groups().groups}
+        assert days == {"slow": (2, *[0] * 22, 1), "wrong": (1, *[0] * 23)}
+        clock.advance("2h")
+        days = {view.group: view.day for view in DeadLetters(room).groups().groups}
+        assert days == {"slow": (*[0] * 21, 1, 0, 0), "wrong": (0,) * 24}
 
 
 def test_only_the_largest_groups_are_described_and_that_is_told(room: Room, dead: DeadLetters) -> None:

@@ -38,6 +38,8 @@ def test_each_span_is_drawn_as_fine_as_it_is_kept(room: Room, clock: ManualClock
     assert (hour.step, len(hour.points)) == (10_000, 359)
     assert (day.step, len(day.points)) == (60_000, 120)
     assert len(charts.read(room.engine, "emails", 24 * HOUR).points) in (2, 3)
+    coarse = charts.read(room.engine, "emails", HOUR, step=60_000)
+    assert (coarse.step, len(coarse.points)) == (60_000, 59)
 
 
 def test_what_is_old_goes_by_itself(room: Room, clock: ManualClock) -> None:

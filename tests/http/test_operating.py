@@ -213,6 +213,26 @@ def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
     assert http.get("/samples", params={"queue": "nobody"}).status_code == 404
 
 
+def test_a_table_of_queues_has_its_last_hour_in_one_answer(http: httpx.Client) -> None:
+    http.post("/queues/charted/messages", json={"body": 1})
+    found = http.get("/samples/queues").json()
+    assert found["step"] == 60_000
+    assert found["done"]["charted"] in ([], [None]), "a rate takes two samples"
+
+
+def test_what_is_due_is_counted_by_time(http: httpx.Client) -> None:
+    for delay in ("5m", "5m", "30m"):
+        http.post("/queues/coming/messages", json={"body": 1, "delay": delay})
+    found = http.get("/upcoming", params={"queue": "coming", "over": "10m", "bars": 2}).json()
+    assert (sum(found["counts"]), found["overdue"], found["later"], found["whole"]) == (2, 0, 1, True)
+    assert found["until"] - found["now"] == 600_000
+    every = http.get("/upcoming").json()
+    assert (len(every["counts"]), every["later"]) == (48, 0)
+    assert sum(every["counts"]) >= 3
+    assert http.get("/upcoming", params={"queue": "nobody"}).status_code == 404
+    assert http.get("/upcoming", params={"bars": 501}).status_code == 400
+
+
 def test_a_default_port_that_is_taken_gives_way_to_the_next() -> None:
     with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
         taken = first.getsockname()[1]

@@ -16,7 +16,7 @@ import pytest
 
 import postroom
 from postroom.engine import ClaimRequest
-from postroom.engines.sqlite import SqliteEngine, doorbell
+from postroom.engines.sqlite import SqliteEngine, doorbell, finding
 from postroom.engines.sqlite.doorbell import Doorbell
 from postroom.engines.sqlite.file import File
 from postroom.engines.sqlite.folder import stamp_of
@@ -457,3 +457,30 @@ def test_a_waiter_outlives_its_engine(engine: SqliteEngine) -> None:
     waiter.close()
     with pytest.raises(Closed):
         engine.waiter([QUEUE])
+
+
+def test_a_tally_goes_over_so_many_rows_and_no_further(
+    engine: SqliteEngine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(engine, *(NewMessage(delay=1_000 * n) for n in range(1, 11)))
+    edges = [clock() + 1 + 5_000 * at for at in range(4)]
+    monkeypatch.setattr(finding, "MAX_TALLY", 10)
+    assert engine.tally(QUEUE, State.SCHEDULED, edges) == ([5, 5, 0], True)
+    monkeypatch.setattr(finding, "MAX_TALLY", 7)
+    assert engine.tally(QUEUE, State.SCHEDULED, edges) == ([5, 2, 0], False)
+
+
+def test_what_an_older_release_pauses_has_no_end(
+    engine: SqliteEngine, path: Path, clock: ManualClock
+) -> None:
+    """Such a one knows two columns; what it writes there is the whole of a pause."""
+    put(engine, NewMessage())
+    engine.pause(QUEUE, "deploy", span=1_000)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        paused, reason = db.execute("SELECT paused, pause_reason FROM postroom_queue").fetchone()
+        assert (paused, reason.startswith("deploy"), reason.endswith(str(clock() + 1_000))) == (1, True, True)
+        db.execute("UPDATE postroom_queue SET paused = 1, pause_reason = 'deploy'")
+        db.commit()
+    clock.advance("2s")
+    assert engine.queues()[0][2:] == (True, "deploy", None)
+    assert engine.claim(QUEUE, ClaimRequest()).deliveries == []

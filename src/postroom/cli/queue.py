@@ -19,12 +19,19 @@ app: typer.Typer = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for everybody who looks.")]
 Force = Annotated[bool, typer.Option("--force", help="Also while there are messages in it.")]
+For = Annotated[
+    str | None, typer.Option("--for", metavar="SPAN", help="Resume by itself after so long, such as 15m.")
+]
+Over = Annotated[str | None, typer.Option("--over", metavar="SPAN", help="How far ahead, such as 10m or 2h.")]
+Bars = Annotated[int, typer.Option("--bars", metavar="N", help="In so many spans of equal length.")]
 
 _STANDING = ("ready", "scheduled", "processing", "overdue", "dead")
 
 
 def register(root: typer.Typer) -> None:
-    root.add_typer(app, name="queue", help="Look at queues; pause, resume, purge and drop them.")
+    root.add_typer(
+        app, name="queue", help="Look at queues and what is due; pause, resume, purge and drop them."
+    )
 
 
 @app.command()
@@ -100,19 +107,61 @@ def stats(queues: Queues = None, url: Url = None, json: Json = False) -> None:
 
 
 @app.command()
-def pause(queue: Queue, reason: Reason = "", url: Url = None, json: Json = False) -> None:
+def due(
+    queues: Queues = None, over: Over = None, bars: Bars = 12, url: Url = None, json: Json = False
+) -> None:
+    """Count when the scheduled messages are due; without --over, as far as there are any.
+
+    \b
+    Examples:
+      postroom queue due --over 10m
+      postroom queue due heavy_payouts --over 1h --bars 60
+      postroom queue due --json | jq .later
+    """
+    from postroom import upcoming
+    from postroom.cli.store import opened
+    from postroom.cli.times import moment
+    from postroom.duration import milliseconds
+
+    span = None if over is None else milliseconds(over, "over")
+    with opened(url) as room:
+        names = (
+            [room.queue(name).info().name for name in queues] if queues else [q.name for q in room.queues()]
+        )
+        found = upcoming.read(room.engine, names, span, bars)
+    if json:
+        output.as_json(found._asdict())
+        return
+    most, step = max(*found.counts, 1), (found.until - found.now) / bars
+    spans = [(moment(int(found.now + step * at)) or "", count) for at, count in enumerate(found.counts)]
+    rows = [("overdue", found.overdue), *spans, ("later", found.later)]
+    output.table(
+        ("due from", "messages", ""), [(when, str(n), "▇" * min(40, -(-40 * n // most))) for when, n in rows]
+    )
+    if not found.whole:
+        output.say("there are more than could be counted: the last of them are left out")
+
+
+@app.command()
+def pause(queue: Queue, reason: Reason = "", span: For = None, url: Url = None, json: Json = False) -> None:
     """Stop handing out messages; putting, settling and coming back go on.
+
+    With --for the queue resumes by itself when that time is over.
 
     \b
     Examples:
       postroom queue pause heavy_payouts --reason "the bank is down"
+      postroom queue pause heavy_payouts --for 15m --reason "deploy 1.2"
     """
     from postroom.cli.store import opened
+    from postroom.cli.times import moment
 
     with opened(url) as room:
         room.queue(queue).info()
-        room.queue(queue).pause(reason)
-    _done(json, f"{queue} is paused", queue=queue, paused=True, reason=reason)
+        room.queue(queue).pause(reason, span)
+        until = moment(room.queue(queue).info().paused_until)
+    text = f"{queue} is paused{f' until {until}' if until else ''}"
+    _done(json, text, queue=queue, paused=True, reason=reason, until=until)
 
 
 @app.command()
@@ -195,6 +244,8 @@ def _stats(room: Room, names: list[str] | None) -> tuple[list[QueueInfo], list[Q
 
 
 def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:
+    from postroom.cli.times import moment
+
     return {
         "queue": stats.queue,
         **{name: getattr(stats, name) for name in _STANDING},
@@ -202,11 +253,15 @@ def _standing(info: QueueInfo, stats: QueueStats) -> dict[str, Any]:
         "next_priority": stats.next_priority,
         "paused": info.paused,
         "pause_reason": info.pause_reason,
+        "paused_until": moment(info.paused_until),
     }
 
 
 def _paused(info: QueueInfo) -> str:
-    return (info.pause_reason or "yes") if info.paused else "-"
+    from postroom.cli.times import moment
+
+    until = moment(info.paused_until)
+    return f"{info.pause_reason or 'yes'}{f', until {until}' if until else ''}" if info.paused else "-"
 
 
 def _text(value: Any) -> str:

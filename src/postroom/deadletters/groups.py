@@ -12,14 +12,20 @@ from postroom.deadletters.incidents import Incident
 from postroom.deadletters.letter import Classification, DeadLetter
 from postroom.engine import Engine
 from postroom.logs import Group
+from postroom.model import State
 
 #: The most groups of one queue that are looked at, and how many samples are fetched at once.
 MOST, _SAMPLES = 10_000, 20
 _PAGE = 1_000
+_HOURS, _HOUR = 24, 3_600_000
+_QUIET = (0,) * _HOURS
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: how many in which queues, since when, until when, an example, and what is known."""
+    """One group: how many in which queues, since when, until when, an example, and what is known.
+
+    `day` is how many of its letters died in each of the last 24 hours, the present one last.
+    """
 
     group: str
     count: int
@@ -31,6 +37,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     exception: str = ""
     classification: Classification | None = None
     incident: Incident | None = None
+    day: tuple[int, ...] = _QUIET
 
     def as_dict(self) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(self)
@@ -100,9 +107,22 @@ def _described(engine: Engine, views: list[GroupView]) -> list[GroupView]:
             entries = engine.get(queue, [view.sample for view in part])
             for view, entry in zip(part, entries, strict=True):
                 told[view.group] = _told(DeadLetter(entry)) if entry else {}
+    now = engine.now()
     return [
-        msgspec.structs.replace(view, **told[view.group], incident=_incident(engine, view)) for view in views
+        msgspec.structs.replace(
+            view, **told[view.group], incident=_incident(engine, view), day=_day(engine, view, now)
+        )
+        for view in views
     ]
+
+
+def _day(engine: Engine, view: GroupView, now: int) -> tuple[int, ...]:
+    """By the hour, in all of its queues; of a group that has been quiet for a day nothing is asked."""
+    edges = [now + 1 - _HOUR * ago for ago in range(_HOURS, -1, -1)]
+    if view.last < edges[0]:
+        return _QUIET
+    counts = (engine.tally(queue, State.DEAD, edges, group=view.group).counts for queue in view.queues)
+    return tuple(map(sum, zip(*counts, strict=True)))
 
 
 def _told(letter: DeadLetter) -> dict[str, Any]:

@@ -108,8 +108,8 @@ def declare(queue: str, policy: Mapping[str, Any]) -> Call[QueueView]:
     return Call("PUT", _at(queue), QueueView, json=_plain(policy))
 
 
-def pause(queue: str, reason: str) -> Call[None]:
-    return Call("POST", _at(queue, "pause"), json={"reason": reason})
+def pause(queue: str, reason: str, span: Any) -> Call[None]:
+    return Call("POST", _at(queue, "pause"), json=_plain({"reason": reason, "span": span}))
 
 
 def resume(queue: str) -> Call[None]:

@@ -115,9 +115,9 @@ class Client:
         """Create a queue or give it this policy, as a whole."""
         return self._do(calls.declare(queue, policy))
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        """Stop claims."""
-        self._do(calls.pause(queue, reason))
+    def pause(self, queue: str, reason: str = "", span: Duration | None = None) -> None:
+        """Stop claims; with a span, for so long."""
+        self._do(calls.pause(queue, reason, span))
 
     def resume(self, queue: str) -> None:
         """Allow claims again."""
@@ -217,8 +217,8 @@ class AsyncClient:
     async def declare(self, queue: str, **policy: Any) -> QueueView:
         return await self._do(calls.declare(queue, policy))
 
-    async def pause(self, queue: str, reason: str = "") -> None:
-        await self._do(calls.pause(queue, reason))
+    async def pause(self, queue: str, reason: str = "", span: Duration | None = None) -> None:
+        await self._do(calls.pause(queue, reason, span))
 
     async def resume(self, queue: str) -> None:
         await self._do(calls.resume(queue))

@@ -153,6 +153,7 @@ class QueueView(msgspec.Struct, kw_only=True):
     stats: QueueStats
     paused: bool
     pause_reason: str
+    paused_until: int | None = None
     policy: dict[str, Any]
     #: Of one queue: where each setting was given; "queue" is what was declared with it alone.
     origins: dict[str, str] = {}

@@ -16,13 +16,14 @@ from postroom.celery.events.envelope import bytes_of
 from postroom.celery.events.holding import Held
 from postroom.celery.events.letters import again, letter_of
 from postroom.celery.events.publisher import Outgoing
+from postroom.checks import check_tally
 from postroom.engine import Engine, QueueInfo
 from postroom.errors import InvalidInput
 from postroom.ids import replay_id
 from postroom.logs import Group, Log
 from postroom.model import Action, Entry, Move, Moved, Page, State
 from postroom.policy import Policy
-from postroom.stats import COUNTERS, QueueStats
+from postroom.stats import COUNTERS, QueueStats, Tally
 from postroom.through import Through
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ class Shelf(Through):
         for letter in self._of(queue).values():
             alike.setdefault(_group(letter), []).append(letter)
         return [_group_of(name, alike[name]) for name in sorted(alike) if name > after][:limit]
+
+    def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
+        check_tally(state, edges, group)
+        counts = [0] * (len(edges) + 1)
+        for letter in self._of(queue).values() if state is State.DEAD else ():
+            if _is_meant(letter, group, None):
+                counts[bisect_right(edges, letter.failed_at or 0)] += 1
+        return Tally(counts[1:-1])
 
     def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
         raise InvalidInput("canary: RabbitMQ tells nobody whether an event was handled; replay one by its id")

@@ -1,5 +1,6 @@
 /** Charts over time, drawn by uPlot in our colours; and sparklines, which are a path. */
 import { now } from "./clock.js";
+import { count } from "./format.js";
 import { shade } from "./theme.js";
 import { useStore } from "./store.js";
 import { html, plotter, useEffect, useRef } from "./ui.js";
@@ -160,3 +161,14 @@ export function Sparkline({ values, tone = "accent", words = "" }) {
   return html`<svg class="spark" viewBox="0 0 100 28" preserveAspectRatio="none" role=${words ? "img" : undefined} aria-label=${words || undefined} aria-hidden=${!words}>
     <polyline points=${points.join(" ")} style=${{ stroke: `var(--${tone})` }} /></svg>`;
 }
+
+/** As many bars as there are spans of time; nothing is drawn where nothing is. @param {{values: number[], tone?: string, words?: string}} props */
+export function Bars({ values, tone = "accent", words = "" }) {
+  const high = Math.max(...values, 1), step = 100 / Math.max(1, values.length);
+  return html`<svg class="spark bars" viewBox="0 0 100 28" preserveAspectRatio="none" role=${words ? "img" : undefined} aria-label=${words || undefined} aria-hidden=${!words} style=${{ fill: `var(--${tone})` }}>
+    <path class="bars-floor" d="M0 27.5H100" />
+    ${values.map((value, i) => (value ? html`<rect key=${i} x=${(i * step + step * 0.12).toFixed(2)} width=${(step * 0.76).toFixed(2)} y=${(27 - (value / high) * 25).toFixed(1)} height=${((value / high) * 25 + 0.5).toFixed(1)} />` : null))}</svg>`;
+}
+
+/** The last 24 hours of something bad, by the hour. @param {{values: number[]}} props */
+export const Day = ({ values }) => html`<span class="day" title="The last 24 hours, by the hour"><${Bars} values=${values} tone="bad" words=${`${count(values.reduce((sum, each) => sum + each, 0))} died within 24 h`} /></span>`;

@@ -3,6 +3,7 @@
  */
 import { plural, short, span } from "./format.js";
 import { at, href } from "./router.js";
+import { brief } from "./time.js";
 
 /**
  * @typedef {import("./data.js").QueueStats} QueueStats
@@ -32,7 +33,7 @@ export function findingsOf(stats, view, sla) {
   /** @param {Finding["tone"]} tone @param {string} word @param {string} cause @param {string} [where] */
   const say = (tone, word, cause, where = here) => found.push({ tone, word, cause, href: where, queue });
   if (overdue) say("bad", "Overdue", `${plural(overdue, "delivery", "deliveries")} passed ${overdue === 1 ? "its" : "their"} deadline and will be reclaimed`, href("/processing", { queue }));
-  if (stats.paused) say("warn", "Paused", `${view?.pause_reason || "by an operator"}${ready ? `; ${plural(ready, "message")} wait${ready === 1 ? "s" : ""}` : ""}`);
+  if (stats.paused) say("warn", "Paused", `${view?.pause_reason || "by an operator"}${stats.paused_until ? `, until ${brief(stats.paused_until)}` : ""}${ready ? `; ${plural(ready, "message")} wait${ready === 1 ? "s" : ""}` : ""}`);
   else if (ready && !processing && oldest > STALLED) say("bad", "Stalled", `${plural(ready, "message")} wait${ready === 1 ? "s" : ""}, the oldest for ${span(oldest)}, and nothing of it is being worked on`);
   if (sla?.met === false) say("bad", "Late", `p95 of the wait is ${span(sla.p95 ?? 0)}, promised are ${span(sla.target ?? 0)}`);
   const capacity = view?.policy.capacity;

@@ -1,5 +1,5 @@
 /** Overview: is everything well, and if not, where and why; then the numbers. */
-import { Chart, Sparkline } from "../lib/chart.js";
+import { Bars, Chart, Day, Sparkline } from "../lib/chart.js";
 import { now } from "../lib/clock.js";
 import { standing, total, useLoaded } from "../lib/data.js";
 import { count, mark, plural, rate, short, span } from "../lib/format.js";
@@ -22,6 +22,8 @@ export function Overview() {
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
   const breakers = useLoaded("breakers", { every: 10_000 });
   const samples = useLoaded("samples", { every: 10_000, query: { over: "1h" } });
+  const soon = useLoaded("upcoming", { every: 10_000, query: { over: "10m", bars: 20 } });
+  const trends = useLoaded("samples/queues", { every: 60_000 });
   const day = useLoaded("samples", { every: 60_000, query: { over: "1d" } });
   const groups = useLoaded("dead/-/groups", { every: 15_000, query: { limit: 5 }, when: (event) => event.name === "move_to_dlq" });
   if (!room) return html`<${Head} title="Overview" /><p class="loading" role="status">Loading…</p>`;
@@ -34,10 +36,10 @@ export function Overview() {
   ].sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
   return html`<${Head} title="Overview" sub=${`${plural(room.queues.length, "queue")} on ${room.engine}`} />
     <${Verdict} findings=${findings} />
-    <${Tiles} room=${room} samples=${samples.data} day=${day.data} />
+    <${Tiles} room=${room} samples=${samples.data} soon=${soon.data} day=${day.data} />
     <${Charts} samples=${samples.data} />
     <${Card} flush title="Queues" actions=${html`<a class="inline-link" href=${href("/queues")}>All queues</a>`}>
-      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} /><//>
+      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} trends=${trends.data?.done} /><//>
     ${groups.data?.groups.length ? html`<${Failures} groups=${groups.data.groups} />` : null}`;
 }
 
@@ -68,8 +70,8 @@ function Verdict({ findings }) {
   </section>`;
 }
 
-/** @param {{room: import("../lib/data.js").Standing, samples: any, day: any}} props */
-function Tiles({ room, samples, day }) {
+/** @param {{room: import("../lib/data.js").Standing, samples: any, soon: any, day: any}} props */
+function Tiles({ room, samples, soon, day }) {
   const kept = samples?.standing ?? {}, rates = samples?.rates ?? {};
   const oldest = Math.max(0, ...room.queues.map((queue) => queue.oldest));
   const overdue = total(room, "overdue"), dead = total(room, "dead");
@@ -82,10 +84,19 @@ function Tiles({ room, samples, day }) {
     <${Tile} words="Ready" value=${short(total(room, "ready"))} values=${kept.ready} href=${href("/queues")} />
     <${Tile} words="Oldest ready" value=${oldest ? span(oldest) : "—"} values=${kept.oldest} tone="warn" />
     <${Tile} words="Processing" value=${short(total(room, "processing"))} values=${kept.processing} note=${overdue ? `${count(overdue)} overdue` : ""} bad=${overdue > 0} href=${href("/processing")} />
-    <${Tile} words="Scheduled" value=${short(total(room, "scheduled"))} values=${kept.scheduled} href=${href("/scheduled")} />
+    <${Coming} soon=${soon} scheduled=${total(room, "scheduled")} />
     <${Tile} words="Dead letters" value=${short(dead)} values=${kept.dead} tone="bad" note=${dead > before ? `+${short(dead - before)} in ${reach}` : ""} bad=${dead > before} href=${href("/dead")} />
     <${Tile} words="Throughput" value=${done == null ? "—" : rate(done)} values=${rates.acked} tone="good" note=${share ? `${share < 1 ? share.toFixed(1) : Math.round(share)} % fail` : ""} bad=${share >= 5} />
   </div>`;
+}
+
+/** What comes: the only number that looks ahead, and so do its bars. @param {{soon: any, scheduled: number}} props */
+function Coming({ soon, scheduled }) {
+  const number = soon ? soon.overdue + soon.counts.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0) : null;
+  const words = "Due within 10 min";
+  return html`<a class="tile" href=${href("/scheduled", { ahead: "10m" })}><span class="tile-words">${words}</span>
+    <span class="tile-value">${number == null ? "—" : `${short(number)}${soon.whole ? "" : "+"}`}${number != null && scheduled > number ? html`<small>of ${short(scheduled)} scheduled</small>` : null}</span>
+    <${Bars} values=${soon?.counts ?? []} words=${number ? "when they are due, from now to in ten minutes" : ""} /></a>`;
 }
 
 /** @param {(number | null)[] | undefined} values */
@@ -153,5 +164,6 @@ const Failures = ({ groups }) => html`<${Card} flush title="What fails" actions=
   <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { q: `group:${group.group}` })}>
     <span class="failure-count">${short(group.count)}</span>
     <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}</span></span>
+    <${Day} values=${group.day} />
     ${group.classification ? html`<span class="badge plain">${String(group.classification).replaceAll("_", " ")}</span>` : null}
     <span class="faint"><${When} at=${group.last} /></span></a></li>`)}</ul><//>`;

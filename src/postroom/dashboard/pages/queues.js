@@ -1,16 +1,19 @@
 /** Queues: all of them, how each stands, and its verdict in a word. */
 import { path, post } from "../lib/api.js";
+import { Sparkline } from "../lib/chart.js";
+import { Countdown } from "../lib/clock.js";
 import { lookAgain, pace, standing, useLoaded } from "../lib/data.js";
-import { confirm } from "../lib/dialog.js";
+import { confirm, show } from "../lib/dialog.js";
 import { plural, rate, short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
-import { Badge, Bar, Empty, Head, Menu, QueueLink } from "../lib/parts.js";
+import { Badge, Bar, Empty, Head, Menu, QueueLink, Tabs } from "../lib/parts.js";
 import { at, go, useQuery } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
+import { brief } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
-import { html } from "../lib/ui.js";
+import { html, useState } from "../lib/ui.js";
 import { findingsOf } from "../lib/verdict.js";
 
 /** @typedef {import("../lib/verdict.js").QueueView} QueueView */
@@ -19,13 +22,14 @@ export function Queues() {
   const room = useStore(standing);
   const views = useLoaded("queues", { every: 5_000, when: (event) => event.name === "lifecycle" });
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const trends = useLoaded("samples/queues", { every: 60_000 });
   const workers = useLoaded("workers", { every: 10_000 });
   const [wanted, setWanted] = useQuery("name");
   const stats = (room?.queues ?? []).filter(({ queue }) => queue.toLowerCase().includes(wanted.toLowerCase()));
   return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") : ""}>
       <div class="search-field"><${Icon} name="search" /><input type="search" data-search placeholder="Filter by name" aria-label="Filter by name" value=${wanted}
         onInput=${(/** @type {any} */ e) => setWanted(e.target.value)} /></div><//>
-    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
+    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} trends=${trends.data?.done} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
       empty=${wanted ? html`<${Empty} icon="search" title="No queue is called like that">“${wanted}” is in no name.<//>`
         : html`<${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>A queue comes into being with its first message.<//>`} />`;
 }
@@ -40,9 +44,10 @@ function staffOf(workers) {
 
 /**
  * @param {{stats: import("../lib/data.js").QueueStats[], views?: QueueView[], sla?: import("../lib/verdict.js").Sla[], fill?: boolean,
- *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>}} props staff: how many work on each
+ *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>, trends?: Record<string, (number | null)[]>}} props
+ *   staff: how many work on each; trends: how many a second it had done, over the last hour
  */
-export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff }) {
+export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff, trends = {} }) {
   const view = new Map(views.map((each) => [each.queue, each]));
   const promise = new Map(sla.map((each) => [each.queue, each]));
   const mayPause = useCan("pause"), mayPurge = useCan("purge");
@@ -62,6 +67,7 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
     { id: "scheduled", ...by((row) => row.scheduled), title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
     { id: "dead", ...by((row) => row.dead), title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
     { id: "pace", ...by((row) => pace(row.queue, "acked") ?? 0), title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => done(row.queue) },
+    { id: "trend", title: "", label: "Done, last hour", wide: true, cell: (/** @type {any} */ row) => html`<${Trend} values=${trends[row.queue] ?? []} />` },
     ...(staff ? [{ id: "workers", ...by((row) => staff[row.queue] ?? 0), title: "Workers", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(staff[row.queue] ?? 0) }] : []),
     { id: "mix", title: "", label: "Shares", wide: true, cell: (/** @type {any} */ row) => html`<${Bar} parts=${parts(row)} />` },
     { id: "oldest", ...by((row) => row.oldest), title: "Oldest", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => (row.oldest ? span(row.oldest) : html`<span class="zero">—</span>`) },
@@ -75,6 +81,12 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
 function done(queue) {
   const found = pace(queue, "acked");
   return html`<span class=${found ? "" : "zero"}>${found == null ? "—" : rate(found)}</span>`;
+}
+
+/** @param {{values: (number | null)[]}} props */
+function Trend({ values }) {
+  const known = values.filter((value) => value != null), most = Math.max(0, ...known);
+  return html`<${Sparkline} values=${known} tone="good" words=${known.length > 1 ? `last hour: at most ${rate(most)} done, ${rate(known.at(-1) ?? 0)} at its end` : ""} />`;
 }
 
 /** @param {number} n @param {string} [tone] */
@@ -92,6 +104,7 @@ const parts = (row) => [
 
 /** @param {{finding?: import("../lib/verdict.js").Finding, stats: import("../lib/data.js").QueueStats}} props */
 export function VerdictBadge({ finding, stats }) {
+  if (finding?.word === "Paused" && stats.paused_until) return html`<${Badge} tone=${finding.tone} dot title=${finding.cause}>Paused <${Countdown} deadline=${stats.paused_until} over="ends" label="Resumes by itself at " /><//>`;
   if (finding) return html`<${Badge} tone=${finding.tone} dot title=${finding.cause}>${finding.word}<//>`;
   if (stats.processing || (stats.ready && stats.oldest < 2_000)) return html`<${Badge} tone="good" dot>Flowing<//>`;
   return stats.ready ? html`<${Badge} tone="info" dot title="Nobody works on it at this moment">Waiting<//>` : html`<${Badge}>Idle<//>`;
@@ -110,12 +123,33 @@ export function pausing(queue, isPaused, reload) {
   const after = () => { reload(); lookAgain(); };
   if (isPaused) return { words: "Resume", icon: "play", run: () => void act(() => post(`${where}/resume`), { doing: `resume ${queue}`, done: `${queue} goes on.` }).then(after) };
   const run = async () => {
-    const answer = await confirm({ title: `Pause ${queue}?`, scope: `Nobody claims from ${queue} until it is resumed.`, detail: "Puts, work that has begun, and due times go on.", verb: "Pause", reason: true });
+    const answer = await show({ title: `Pause ${queue}?`, body: PauseForm, props: { queue } });
     if (!answer) return;
-    await act(() => post(`${where}/pause`, { reason: answer.reason }), { doing: `pause ${queue}`, done: `${queue} is paused.`, undo: () => post(`${where}/resume`).then(after) });
+    await act(() => post(`${where}/pause`, answer), {
+      doing: `pause ${queue}`, done: (view) => (view.paused_until ? `${queue} is paused, and resumes by itself at ${brief(view.paused_until)}.` : `${queue} is paused.`),
+      undo: () => post(`${where}/resume`).then(after),
+    });
     after();
   };
   return { words: "Pause…", icon: "pause", run: () => void run() };
+}
+
+/** For how long, in words that fit on a button. @type {[string, string][]} */
+const SPANS = [["", "Until resumed"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 hour"], ["4h", "4 hours"]];
+
+/** @param {{queue: string, close: (answer?: {reason: string, span: string | null}) => void}} props */
+function PauseForm({ queue, close }) {
+  const [reason, setReason] = useState("");
+  const [span, setSpan] = useState("");
+  /** @param {Event} event */
+  const submit = (event) => { event.preventDefault(); close({ reason, span: span.trim() || null }); };
+  return html`<form class="dialog-form" onSubmit=${submit}>
+    <p class="scope">Nobody claims from ${queue} ${span.trim() ? `for ${span.trim()}; then it resumes by itself` : "until somebody resumes it"}.</p>
+    <div class="muted">Puts, work that has begun, and due times go on.</div>
+    <div class="field"><span>For how long</span><${Tabs} name="For how long" value=${span} set=${setSpan} options=${SPANS.map(([value, words]) => ({ value, words }))} /></div>
+    <div class="two"><label class="field"><span>Or for <em>30s, 20m, 2h</em></span><input value=${span} onInput=${(/** @type {any} */ e) => setSpan(e.target.value)} placeholder="until resumed" /></label>
+      <label class="field"><span>Reason <em>others will read it</em></span><input autofocus value=${reason} onInput=${(/** @type {any} */ e) => setReason(e.target.value)} maxlength="200" /></label></div>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary">Pause</button></footer></form>`;
 }
 
 /** @param {string} queue @param {() => void} reload */

@@ -1,7 +1,7 @@
 /** Scheduled: what waits for its time, why, and the schedules that make more of it. */
 import { path, post } from "../lib/api.js";
 import { useBrush } from "../lib/brush.js";
-import { Countdown, now } from "../lib/clock.js";
+import { Countdown } from "../lib/clock.js";
 import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
 import { messagesOf } from "../lib/everywhere.js";
@@ -48,7 +48,7 @@ function Messages() {
           .then((minutes) => minutes && each(chosen, "reschedule", (i) => ({ delay: (i * minutes * 60) / chosen.length }), "Spread out").then(done))}>Spread…</button>
         <button class="button small quiet-danger" onClick=${() => confirm({ title: "Cancel", scope: `Take ${plural(chosen.length, "message")} out of their queues, for good.`, verb: "Take them out", danger: true })
           .then((yes) => yes && each(chosen, "cancel", () => undefined, "Cancelled").then(done))}>Cancel ${chosen.length}…</button></span>` : null}</div>
-    ${all.length > 1 ? html`<${Histogram} rows=${all} hasMore=${found.hasMore} range=${range} set=${setRange} />` : null}
+    ${all.length > 1 ? html`<${Histogram} queue=${queue} hasMore=${found.hasMore} range=${range} set=${setRange} />` : null}
     ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Scheduled messages" fill keyOf=${keyOf}
       open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}/messages/${row.id}`)} columns=${columns(mayMove, reload)} selection=${mayMove ? selection : undefined}
       ...${found} rows=${rows} empty=${html`<${Empty} icon="scheduled" title="Nothing waits for its time" command=${"postroom message put emails '{}' --delay 5m"}>
@@ -121,30 +121,31 @@ function Spread({ number, close }) {
 }
 
 const BARS = 48;
-/** How far ahead the histogram may look. @type {[string, string, number][]} */
-const AHEAD = [["", "All", 0], ["1h", "Next hour", 3_600_000], ["1d", "Next day", 86_400_000], ["30d", "Next 30 days", 2_592_000_000]];
+/** How far ahead the histogram looks. */
+const AHEAD = [["", "All"], ["10m", "Next 10 min"], ["1h", "Next hour"], ["1d", "Next day"], ["30d", "Next 30 days"]];
 
 /** @typedef {import("../lib/router.js").Range} Range */
 
-/** When how many are due; a part that is drawn over is all that the table shows. @param {{rows: any[], hasMore: boolean, range: Range | null, set: (range: Range | null) => void}} props */
-function Histogram({ rows, hasMore, range, set }) {
+/**
+ * When how many are due, all of them, counted by the store; a part that is drawn over is all that the table shows.
+ * @param {{queue: string, hasMore: boolean, range: Range | null, set: (range: Range | null) => void}} props
+ */
+function Histogram({ queue, hasMore, range, set }) {
   const [ahead, setAhead] = useQuery("ahead");
-  const reach = AHEAD.find(([value]) => value === ahead)?.[2] ?? 0;
-  const first = now(), last = reach ? first + reach : Math.max(first + 60_000, rows[rows.length - 1].due);
+  const { data } = useLoaded("upcoming", { every: 3_000, query: { queue: queue || null, over: ahead || null, bars: BARS }, when: (event) => event.name === "lifecycle" });
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const { now: first = 0, until: last = 1, counts = [], overdue = 0, later = 0, whole = true } = data ?? {};
   const brush = useBrush(box, (from, to) => set({ from: Math.floor(first + (last - first) * from), to: Math.ceil(first + (last - first) * to) }));
-  const shown = rows.filter((row) => row.due <= last);
-  const bars = Array.from({ length: BARS }, () => 0);
-  for (const row of shown) bars[Math.max(0, Math.min(BARS - 1, Math.floor(((row.due - first) / (last - first)) * BARS)))] += 1;
-  const high = Math.max(...bars);
-  const words = `${count(shown.length)} messages${hasMore ? " of those that are loaded" : ""}, due until ${brief(last)}; at most ${count(high)} within ${span((last - first) / BARS)}`;
+  const high = Math.max(1, ...counts), sum = overdue + counts.reduce((/** @type {number} */ all, /** @type {number} */ each) => all + each, 0);
+  const words = data ? `${plural(sum, "message")} due until ${brief(last)}; at most ${count(Math.max(0, ...counts))} within ${span((last - first) / BARS)}` : "…";
+  const rest = [overdue ? `${count(overdue)} due already` : "", later ? `${count(later)} later` : "", whole ? "" : "and more than could be counted"].filter(Boolean).join(", ");
   const mark = brush.drawn ?? (range && [(range.from - first) / (last - first), (range.to - first) / (last - first)]);
   return html`<section class="card histogram" aria-label="When they are due"><div class="row"><${Tabs} name="How far ahead" value=${ahead} set=${setAhead} options=${AHEAD.map(([value, each]) => ({ value, words: each }))} />
-      ${range ? html`<span class="selection-bar" role="status"><span>Due ${brief(range.from)} – ${brief(range.to)}</span><button class="button small" onClick=${() => set(null)}>Show all</button></span>` : html`<span class="faint hint">Draw over the bars to see only those.</span>`}</div>
+      ${range ? html`<span class="selection-bar" role="status"><span>Due ${brief(range.from)} – ${brief(range.to)}${hasMore ? html` <span class="muted">of what is loaded</span>` : null}</span><button class="button small" onClick=${() => set(null)}>Show all</button></span>` : html`<span class="faint hint">Draw over the bars to see only those.</span>`}</div>
     <figure role="img" aria-label=${words}><div ref=${box} class="histogram-bars" aria-hidden="true" ...${brush.on}>
-      ${bars.map((bar, i) => html`<i key=${i} title=${`${brief(first + ((last - first) * i) / BARS)}: ${bar}`} style=${{ height: `${high ? (bar / high) * 100 : 0}%` }}></i>`)}
+      ${counts.map((/** @type {number} */ bar, /** @type {number} */ i) => html`<i key=${i} title=${`${brief(first + ((last - first) * i) / BARS)}: ${count(bar)}`} style=${{ height: `${(bar / high) * 100}%` }}></i>`)}
       ${mark ? html`<b class="brush" style=${{ left: `${100 * Math.max(0, mark[0])}%`, right: `${100 * Math.max(0, 1 - mark[1])}%` }}></b>` : null}</div>
-    <figcaption><span>now</span><span>${words}</span><span>${brief(last)}</span></figcaption></figure></section>`;
+    <figcaption><span>now</span><span>${words}${rest ? html` <span class="faint">(${rest})</span>` : null}</span><span>${data ? brief(last) : ""}</span></figcaption></figure></section>`;
 }
 
 function Schedules() {

@@ -74,10 +74,10 @@ class MemoryEngine(SteppedEngine):
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         with self._lock:
-            self._now()
+            now = self._now()
             found = sorted(self._queues) if names is None else [n for n in names if n in self._queues]
             states = (self._queues[name] for name in found)
-            return [QueueInfo(s.name, s.policy, s.paused, s.pause_reason) for s in states]
+            return [state.info(now) for state in states]
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -15,6 +16,7 @@ from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, MAX_PRIORITY
 from postroom.logs import Group, LogEntry
 from postroom.model import Message, Receipt, State
 from postroom.policy import Policy, ticks
+from postroom.stats import Tally
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED, _PROCESSING, _DEAD = State.READY, State.SCHEDULED, State.PROCESSING, State.DEAD
@@ -302,6 +304,13 @@ class MemoryState(QueueState):
     def _group(self, name: str) -> Group:
         deaths = [(self._dead[id].ended_at, id) for id in self._groups[name]]
         return Group(name, len(deaths), min(deaths)[0], *max(deaths))
+
+    def tally(self, state: State, edges: Sequence[int], group: str | None) -> Tally:
+        """By a pass over the state, as `page` does it."""
+        counts = [0] * (len(edges) + 1)  # what comes before the first edge, and behind the last
+        for at, _ in self._rows(state, group, None, 0):
+            counts[bisect_right(edges, at)] += 1
+        return Tally(counts[1:-1])
 
     def page(
         self,

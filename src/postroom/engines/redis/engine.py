@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo, check_receipts, check_turn
+from postroom.checks import check_find, check_receipts, check_tally, check_turn
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.inspection import inspect, server_time
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import (
-    SHOWN,
     draft,
-    entry_of,
+    entries_of,
     is_straightforward,
     policy_parts,
     raw_id,
@@ -31,7 +31,8 @@ from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.registry import Registry
 from postroom.engines.redis.topics import Topics
 from postroom.engines.redis.waiting import RedisWaiter, Ringing
-from postroom.errors import Closed, EngineUnavailable, InvalidInput, Uncertain
+from postroom.engines.steps.pausing import plain
+from postroom.errors import Closed, EngineUnavailable, Uncertain
 from postroom.findings import Finding
 from postroom.limits import (
     AUDIT,
@@ -66,7 +67,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
-from postroom.stats import COUNTERS, Memory, QueueStats
+from postroom.stats import COUNTERS, Memory, QueueStats, Tally
 from postroom.waiter import Waiter
 
 _DEFAULT = Policy()
@@ -118,7 +119,7 @@ class RedisEngine(Engine):
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         self._check_open()
-        return self._registry.infos(self._registry.names() if names is None else names)
+        return self._registry.infos(self.now, self._registry.names() if names is None else names)
 
     def _register(self, queue: str) -> None:
         """Have the queue listed: before it is made, and again after, in case it was dropped meanwhile."""
@@ -130,10 +131,11 @@ class RedisEngine(Engine):
         found = self._run(scripts.STATS, queue)
         if found is None:
             return QueueStats(queue=queue, counters=dict.fromkeys(COUNTERS, 0))
-        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts = found
+        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts, til = found
         return QueueStats(
             queue=queue, ready=ready, scheduled=scheduled, processing=processing, overdue=overdue, dead=dead,
             oldest=oldest, next_priority=None if priority < 0 else priority, paused=bool(paused),
+            paused_until=None if til < 0 else til,
             counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
         )  # fmt: skip
 
@@ -263,7 +265,7 @@ class RedisEngine(Engine):
             reply = self._run(scripts.GET, queue, *wanted)
             if reply is None:
                 break
-            found |= {entry.id: entry for entry in _entries(queue, reply[1])}
+            found |= {entry.id: entry for entry in entries_of(queue, reply[1])}
             wanted = wanted[reply[0] :]
         return [found.get(id) if isinstance(id, str) else None for id in ids]
 
@@ -282,10 +284,7 @@ class RedisEngine(Engine):
         correlation_id: str | None = None,
     ) -> Page:
         check_limit(limit)
-        if not isinstance(state, str) or state not in calls.STATE_LETTERS:
-            raise InvalidInput(f"state: {state!r:.80} is not one of {', '.join(State)}")
-        if state is not State.DEAD and (group is not None or correlation_id is not None):
-            raise InvalidInput("find: only dead letters are found by group or correlation_id")
+        check_find(state, group, correlation_id)
         key, id = calls.page_cursor(cursor)
         if "" in (group, correlation_id):
             return Page([])
@@ -296,13 +295,19 @@ class RedisEngine(Engine):
         if reply is None:
             return Page([])
         key, id, shown = reply
-        return Page(_entries(queue, shown), f"{key.decode()}:{id.hex()}" if key else None)
+        return Page(entries_of(queue, shown), f"{key.decode()}:{id.hex()}" if key else None)
 
     def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
         check_limit(limit)
         check_after(after)
         found = self._run(scripts.GROUPS, queue, after, limit) or []
         return [Group(name.decode(), count, first, last, id.hex()) for name, count, first, last, id in found]
+
+    def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
+        check_tally(state, edges, group)
+        by = "d" if state is State.SCHEDULED else "x" if group is None else "g"
+        counts = self._run(scripts.TALLY, queue, by, utf8(group or "", "group"), *edges)
+        return Tally(counts or [0] * (len(edges) - 1))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)
@@ -313,10 +318,11 @@ class RedisEngine(Engine):
             asked, reply = [False] * len(moves), [0, []]
         return calls.moved_of(moves, asked, reply[1])
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        reason = cut_text(reason, "reason")
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        reason = plain(cut_text(reason, "reason"))
+        check_span("span", span)
         self._register(queue)
-        self._run(scripts.PAUSE, queue, *_DEFAULT_PARTS, reason)
+        self._step(scripts.PAUSE, queue, *_DEFAULT_PARTS, reason, "" if span is None else span)
         self._register(queue)
 
     def resume(self, queue: str) -> None:
@@ -425,10 +431,6 @@ class RedisEngine(Engine):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the room is closed")
-
-
-def _entries(queue: str, shown: list[Any]) -> list[Entry]:
-    return [entry_of(queue, shown[at : at + SHOWN]) for at in range(0, len(shown), SHOWN)]
 
 
 _engines: weakref.WeakSet[RedisEngine] = weakref.WeakSet()

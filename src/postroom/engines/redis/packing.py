@@ -219,7 +219,11 @@ def state_of(letter: bytes) -> State | None:
     return _STATES[letter]
 
 
-def entry_of(queue: str, shown: list[Any]) -> Entry:
+def entries_of(queue: str, shown: list[Any]) -> list[Entry]:
+    return [_entry_of(queue, shown[at : at + SHOWN]) for at in range(0, len(shown), SHOWN)]
+
+
+def _entry_of(queue: str, shown: list[Any]) -> Entry:
     """What the script `show` says of one message."""
     id, place, score, value, record, attempts, checkpoint, failure, replays = shown
     message, state, number = message_of(queue, id, value), _STATES[place], int(score)

@@ -6,13 +6,14 @@ and a name without a queue means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from postroom.engine import QueueInfo
 from postroom.engines.redis import scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import policy_of
+from postroom.engines.steps import pausing
 from postroom.errors import InvalidInput
 
 
@@ -35,12 +36,16 @@ class Registry:
         if self._client.command("EXISTS", meta, key=meta):
             self.add(queue)
 
-    def infos(self, queues: Sequence[str]) -> list[QueueInfo]:
+    def infos(self, now: Callable[[], int], queues: Sequence[str]) -> list[QueueInfo]:
         """Those of these queues that exist: a name may be known earlier, and longer, than its queue."""
         metas = {queue: meta for queue in queues if (meta := self._meta(queue))}
         commands = [(meta, ("HMGET", meta, "policy", "paused", "reason")) for meta in metas.values()]
         found = zip(metas, self._client.commands(commands), strict=True)
-        return [_info(queue, *values) for queue, values in found if values[0] is not None]
+        infos = [_info(queue, *values) for queue, values in found if values[0] is not None]
+        if all(info.paused_until is None for info in infos):
+            return infos
+        time = now()
+        return [info if (info.paused_until or time + 1) > time else _unpaused(info) for info in infos]
 
     def _meta(self, queue: str) -> bytes | None:
         """None for what cannot be the name of a queue."""
@@ -51,4 +56,10 @@ class Registry:
 
 
 def _info(queue: str, text: bytes, paused: bytes | None, reason: bytes | None) -> QueueInfo:
-    return QueueInfo(queue, policy_of(text), paused == b"1", (reason or b"").decode())
+    why, until = pausing.read((reason or b"").decode())
+    is_paused = paused == b"1"
+    return QueueInfo(queue, policy_of(text), is_paused, why, until if is_paused else None)
+
+
+def _unpaused(info: QueueInfo) -> QueueInfo:
+    return QueueInfo(info.name, info.policy)

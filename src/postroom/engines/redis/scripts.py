@@ -90,6 +90,7 @@ GET = _compose("get", _LOOK, *_STEPS, "show")
 STORED = _compose("stored", _LOOK, *_STEPS, "show")
 FIND = _compose("find", _LOOK, *_STEPS, "show")
 GROUPS = _compose("groups", _LOOK, "books")
+TALLY = _compose("tally", _LOOK, "books")
 LOG = _compose("log", _LOOK, "books", "stream")
 
 PUBLISH = _compose("publish", _WRITE)

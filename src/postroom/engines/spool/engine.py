@@ -8,13 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from postroom.engine import (
-    Capabilities,
-    ClaimRequest,
-    Engine,
-    QueueInfo,
-    check_turn,
-)
+from postroom.checks import check_turn
+from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts
@@ -146,7 +141,9 @@ class SpoolEngine(OnlyInRedis):
         try:
             self.spool.declare(info.name, info.policy)
             if info.paused:
-                self.spool.pause(info.name, info.pause_reason)
+                until = info.paused_until
+                left = None if until is None else max(1, until - self._clock())
+                self.spool.pause(info.name, info.pause_reason, span=left)
             else:
                 self.spool.resume(info.name)
             self._known[info.name] = info
@@ -357,17 +354,17 @@ class SpoolEngine(OnlyInRedis):
 
     # --- operating --------------------------------------------------------------------------
 
-    def pause(self, queue: str, reason: str = "") -> None:
-        self._ask(lambda primary: primary.pause(queue, reason))
-        self._pause_here(queue, True, reason)
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
+        self._ask(lambda primary: primary.pause(queue, reason, span=span))
+        self._pause_here(queue, True, reason, None if span is None else self._clock() + span)
 
     def resume(self, queue: str) -> None:
         self._ask(lambda primary: primary.resume(queue))
         self._pause_here(queue, False, "")
 
-    def _pause_here(self, queue: str, paused: bool, reason: str) -> None:
+    def _pause_here(self, queue: str, paused: bool, reason: str, until: int | None = None) -> None:
         if info := self._known.get(queue):
-            self._mirror(info._replace(paused=paused, pause_reason=reason))
+            self._mirror(info._replace(paused=paused, pause_reason=reason, paused_until=until))
 
     def purge(self, queue: str) -> int:
         """Of both sides: what waits in the spool for Redis waits too."""

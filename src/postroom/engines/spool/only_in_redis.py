@@ -9,6 +9,7 @@ from typing import TypeVar
 from postroom.engine import Engine
 from postroom.logs import Group, Log, TopicPage
 from postroom.model import Entry, Move, Moved, Page, State, Stored
+from postroom.stats import Tally
 
 T = TypeVar("T")
 
@@ -46,6 +47,9 @@ class OnlyInRedis(Engine):
 
     def groups(self, queue: str, *, after: str = "", limit: int = 100) -> list[Group]:
         return self._ask(lambda primary: primary.groups(queue, after=after, limit=limit))
+
+    def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
+        return self._ask(lambda primary: primary.tally(queue, state, edges, group=group))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

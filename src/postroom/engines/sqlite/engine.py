@@ -97,13 +97,13 @@ class SqliteEngine(SteppedEngine):
         return count
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
-        self._now()
+        now = self._now()
         with self._reader.look() as connection:
             if names is None:
                 states = SqliteState.load_all(connection)
             else:
                 states = [SqliteState.load(connection, name, 0, DEFAULT) for name in names]
-        return [QueueInfo(s.name, s.policy, s.paused, s.pause_reason) for s in states if s.key]
+        return [state.info(now) for state in states if state.key]
 
     def purge(self, queue: str) -> int:
         count = super().purge(queue)

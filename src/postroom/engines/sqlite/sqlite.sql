@@ -16,7 +16,7 @@ CREATE TABLE postroom_queue (
     name         TEXT    NOT NULL UNIQUE,
     policy       TEXT    NOT NULL,              -- JSON, as in postroom.toml
     paused       INTEGER NOT NULL DEFAULT 0,
-    pause_reason TEXT    NOT NULL DEFAULT '',
+    pause_reason TEXT    NOT NULL DEFAULT '',   -- and until when: see steps/pausing.py
     era          INTEGER NOT NULL DEFAULT 0,    -- a purge begins the next
     seq          INTEGER NOT NULL DEFAULT 0,    -- the last sequence number given out
     last_call    INTEGER NOT NULL,              -- when a call last reached it; its clock never goes back
@@ -336,6 +336,25 @@ WHERE queue = :queue AND correlation_id = :correlation_id AND fingerprint IS NOT
 ORDER BY ended_at, id LIMIT :limit;
 
 -- Groups: counted in their index, which the step that buries keeps; no letter is looked at ----------------
+
+-- name: tally_scheduled  each of these goes over one index, and over so many rows of it
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND era = :era AND state = 0 AND due >= :from AND due < :until LIMIT :limit
+);
+
+-- name: tally_dead
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND fingerprint IS NOT NULL AND ended_at >= :from AND ended_at < :until LIMIT :limit
+);
+
+-- name: tally_group
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND fingerprint = :group AND fingerprint IS NOT NULL
+      AND ended_at >= :from AND ended_at < :until LIMIT :limit
+);
 
 -- name: groups
 SELECT fingerprint, count(*), min(ended_at), max(ended_at), (

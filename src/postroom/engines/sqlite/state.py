@@ -27,6 +27,7 @@ from postroom.engines.sqlite.rows import (
     wanted_id,
 )
 from postroom.engines.sqlite.sql import SQL
+from postroom.engines.steps import pausing
 from postroom.engines.steps.cursor import Kept
 from postroom.engines.steps.slot import Slot
 from postroom.engines.steps.state import Drawn, Ripe
@@ -71,11 +72,12 @@ class SqliteState(Finding):
     def _of(cls, connection: sqlite3.Connection, row: Row) -> SqliteState:
         state = cls(connection, row[1], policy_of(row[2]), 0)
         (
-            state.key, _, policy, paused, state.pause_reason, state.era, state.seq, state.last_call,
+            state.key, _, policy, paused, reason, state.era, state.seq, state.last_call,
             state.grace_until, state.bucket, state.bucket_at, state.ready, state.suspects, state.scheduled,
             state.processing, state.dead, state.log_first, state.log_last, counters,
         ) = row  # fmt: skip
         state.paused = bool(paused)
+        state.pause_reason, state.paused_until = pausing.read(reason)
         state.counters |= _counters(counters)
         state._policy_text = policy
         state._saved = state._rare(), state._books()
@@ -102,7 +104,8 @@ class SqliteState(Finding):
 
     def _rare(self) -> Row:
         """What `save_queue` takes first: what changes rarely."""
-        return self._policy_text or self._text(), self.paused, self.pause_reason, self.era, self.grace_until
+        reason = pausing.stored(self.pause_reason, self.paused_until)
+        return self._policy_text or self._text(), self.paused, reason, self.era, self.grace_until
 
     def _books(self) -> Row:
         """What `save_books` takes: what almost every call changes."""

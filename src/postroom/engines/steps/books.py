@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 
+from postroom.engine import QueueInfo
+from postroom.engines.steps.pausing import plain
 from postroom.limits import KEPT_IDS
 from postroom.logs import Event, LogEntry
 from postroom.policy import Policy, due_seq, next_seq
@@ -21,6 +23,7 @@ class Books(abc.ABC):
         self.policy: Policy = policy
         self.paused = False
         self.pause_reason = ""
+        self.paused_until: int | None = None
         self.seq: int = 0
         self.last_call: int = now
         self.grace_until: int = now
@@ -50,6 +53,30 @@ class Books(abc.ABC):
         if policy.rate != self.policy.rate:
             self.bucket, self.bucket_at = policy.rate.full if policy.rate else 0, now
         self.policy = policy
+
+    # --- pause ------------------------------------------------------------------------------
+
+    def pause(self, reason: str, span: int | None, now: int) -> None:
+        self.paused, self.pause_reason = True, plain(reason)
+        self.paused_until = None if span is None else now + span
+        end = {} if span is None else {"until": now + span}
+        self.tell(now, Event.PAUSE, [], {"reason": self.pause_reason, **end}, count=0)
+        if span is not None:
+            # Three should know of the end: one to wake for it, two to stand by.
+            self.alarms = 3
+
+    def unpause(self, now: int, info: dict[str, int | str] | None = None) -> None:
+        """The caller rings."""
+        self.paused, self.pause_reason, self.paused_until = False, "", None
+        self.tell(now, Event.RESUME, [], info, count=0)
+
+    def is_paused(self, now: int) -> bool:
+        return self.paused and (self.paused_until is None or now < self.paused_until)
+
+    def info(self, now: int) -> QueueInfo:
+        if not self.is_paused(now):
+            return QueueInfo(self.name, self.policy)
+        return QueueInfo(self.name, self.policy, True, self.pause_reason, self.paused_until)
 
     # --- order ------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def _next_wake(state: QueueState, blocked: BlockedBy | None, now: int) -> int:
         return state.next_wake(now, now + state.refill_in(now))
     if blocked in (None, BlockedBy.SUSPECT):
         return state.next_wake(now, state.first_due())
-    return state.next_wake(now)
+    return state.next_wake(now, state.paused_until if blocked is BlockedBy.PAUSE else None)
 
 
 def _room(state: QueueState, n: int, now: int) -> tuple[int, BlockedBy | None]:

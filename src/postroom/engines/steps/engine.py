@@ -7,15 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from postroom.engine import (
-    ClaimRequest,
-    Engine,
-    check_receipts,
-    check_turn,
-)
+from postroom.checks import check_find, check_receipts, check_tally, check_turn
+from postroom.engine import ClaimRequest, Engine
 from postroom.engines.steps import claim, operate, put, settle, sweep
 from postroom.engines.steps.state import QueueState
-from postroom.errors import Conflict, InvalidInput
+from postroom.errors import Conflict
 from postroom.limits import check_after, check_batch, check_checkpoint, check_limit, check_span, cut_text
 from postroom.logs import Event, Group, Log
 from postroom.model import (
@@ -34,7 +30,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
-from postroom.stats import QueueStats
+from postroom.stats import QueueStats, Tally
 from postroom.waiter import Waiter
 
 T = TypeVar("T")
@@ -107,6 +103,7 @@ class SteppedEngine(Engine):
         check_turn(queue, settlements, starts, request)
 
         def step(state: QueueState, now: int) -> Turned:
+            state.end_pause(now)
             settled = settle.settle(state, settlements, now) if settlements else []
             started = settle.start(state, starts, now) if starts else []
             claimed = self._claim(state, request, now) if request else Claimed([])
@@ -173,8 +170,7 @@ class SteppedEngine(Engine):
         correlation_id: str | None = None,
     ) -> Page:
         check_limit(limit)
-        if state is not State.DEAD and (group is not None or correlation_id is not None):
-            raise InvalidInput("find: only dead letters are found by group or correlation_id")
+        check_find(state, group, correlation_id)
         return self._look(
             queue, lambda seen, now: operate.find(seen, state, cursor, limit, group, correlation_id, now)
         )
@@ -184,24 +180,23 @@ class SteppedEngine(Engine):
         check_after(after)
         return self._look(queue, lambda state, now: state.groups(after, limit))
 
+    def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
+        check_tally(state, edges, group)
+        return self._look(queue, lambda seen, now: seen.tally(state, edges, group))
+
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)
         return self._change(queue, lambda state, now: operate.move(state, moves, now))
 
-    def pause(self, queue: str, reason: str = "") -> None:
+    def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
         reason = cut_text(reason, "reason")
-
-        def step(state: QueueState, now: int) -> None:
-            state.paused, state.pause_reason = True, reason
-            state.tell(now, Event.PAUSE, [], {"reason": reason}, count=0)
-
-        self._change(queue, step, make=True)
+        check_span("span", span)
+        self._change(queue, lambda state, now: state.pause(reason, span, now), make=True)
 
     def resume(self, queue: str) -> None:
         def step(state: QueueState, now: int) -> None:
             if state.paused:
-                state.paused, state.pause_reason = False, ""
-                state.tell(now, Event.RESUME, [], count=0)
+                state.unpause(now)
                 state.rings = state.claimable
 
         self._change(queue, step)

@@ -21,7 +21,7 @@ from postroom.model import (
     State,
 )
 from postroom.policy import Policy, stamped
-from postroom.stats import QueueStats
+from postroom.stats import QueueStats, Tally
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
@@ -176,6 +176,10 @@ class QueueState(Books):
         """The groups of the dead letters, by fingerprint, behind `after`."""
 
     @abc.abstractmethod
+    def tally(self, state: State, edges: Sequence[int], group: str | None) -> Tally:
+        """How many scheduled messages are due, or letters died, between each two edges."""
+
+    @abc.abstractmethod
     def page(
         self,
         state: State,
@@ -215,12 +219,19 @@ class QueueState(Books):
             dead=self.dead,
             next_priority=self.next_priority(),
             oldest=max((now - put_at for put_at in self.heads()), default=0),
-            paused=self.paused,
+            paused=self.is_paused(now),
+            paused_until=self.paused_until if self.is_paused(now) else None,
             counters=dict(self.counters),
         )
 
     def next_wake(self, now: int, *others: int | None) -> int:
         return self.wake(now, self.first_deadline(), *others)
+
+    def end_pause(self, now: int) -> None:
+        """A pause whose time is over is none; somebody may claim again."""
+        if self.paused and not self.is_paused(now):
+            self.unpause(now, {"triggered_by": "time"})
+            self.rings = self.claimable
 
     # --- waiting ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from postroom.policy import exhausted, expired_failure, ran_out_failure
 
 
 def sweep(state: QueueState, now: int, limit: int, triggered_by: str) -> Swept:
+    state.end_pause(now)
     evicted_before = state.counters["evicted"]
     reclaimed, dead = reclaim(state, now, limit, triggered_by)
     promoted = promote(state, now, limit)
@@ -18,7 +19,7 @@ def sweep(state: QueueState, now: int, limit: int, triggered_by: str) -> Swept:
     forgotten = state.forget(now, limit)
     evicted = state.counters["evicted"] - evicted_before
     full = max(reclaimed, promoted, expired, evicted, forgotten) >= limit
-    wake = 0 if full else state.next_wake(now, state.first_due(), state.first_expiry())
+    wake = 0 if full else state.next_wake(now, state.first_due(), state.first_expiry(), state.paused_until)
     return Swept(reclaimed, dead, promoted, expired, evicted, full, wake)
 
 

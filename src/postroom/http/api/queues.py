@@ -14,7 +14,7 @@ from postroom.errors import InvalidInput
 from postroom.http.looking import lines
 from postroom.http.problems import unknown_field
 from postroom.http.service import AtDesk, named
-from postroom.http.views import QueueList, QueueView, Request
+from postroom.http.views import QueueList, QueueView, Request, Span
 from postroom.logs import LogEntry
 from postroom.policy import SETTINGS, Policy
 from postroom.room import Room
@@ -22,7 +22,10 @@ from postroom.stats import QueueStats
 
 
 class Pause(Request):
+    """With a `span` such as "15m" it resumes by itself after it."""
+
     reason: str = ""
+    span: Span | None = None
 
 
 class Count(msgspec.Struct):
@@ -44,6 +47,7 @@ def _view(room: Room, info: QueueInfo) -> QueueView:
         stats=stats,
         paused=info.paused,
         pause_reason=info.pause_reason,
+        paused_until=info.paused_until,
         policy=info.policy.to_text(),
     )
 
@@ -96,14 +100,13 @@ def _policy(settings: dict[str, Any]) -> Policy:
 
 @post("/queues/{queue:str}/pause", opt={"action": "queue.pause"}, status_code=200)
 async def pause_queue(desk: AtDesk, queue: FromPath[str], data: JSONBody[Pause | None] = None) -> QueueView:
-    """Stop claims; everything else goes on."""
-    reason = data.reason if data else ""
-    return await desk.call(_paused, desk.room, named(queue), reason)
+    """Stop claims, for good or for a `span`; everything else goes on."""
+    return await desk.call(_paused, desk.room, named(queue), data or Pause())
 
 
-def _paused(room: Room, queue: str, reason: str) -> QueueView:
+def _paused(room: Room, queue: str, pause: Pause) -> QueueView:
     room.queue(queue).info()
-    room.queue(queue).pause(reason)
+    room.queue(queue).pause(pause.reason, pause.span)
     return _view(room, room.queue(queue).info())
 
 

@@ -9,7 +9,7 @@ from litestar import get, post
 from litestar.params import FromQuery, JSONBody
 from msgspec import Meta
 
-from postroom import audit, charts
+from postroom import audit, charts, upcoming
 from postroom.audit import Act
 from postroom.config import Config, Layer
 from postroom.doctor import examine
@@ -23,6 +23,8 @@ from postroom.room import Room
 from postroom.settings import without_secrets
 from postroom.stats import QueueStats
 from postroom.telemetry import Wait, read_waits
+
+_HOUR, _MINUTE = 3_600_000, 60_000
 
 
 class Standing(msgspec.Struct, kw_only=True):
@@ -58,6 +60,25 @@ class Samples(msgspec.Struct, kw_only=True):
     standing: dict[str, list[int]]
     rates: dict[str, list[float | None]]
     waits: list[Wait]
+
+
+class Trends(msgspec.Struct, kw_only=True):
+    """How many a second each queue had done, over the last hour by the minute; those that are sampled."""
+
+    step: int
+    done: dict[str, list[float | None]]
+
+
+class Coming(msgspec.Struct, kw_only=True):
+    """From `now` until `until`, in spans of equal length, so many are due in each; so many were due before
+    (`overdue`) and are due `later`. Unless `whole`, there are more than could be counted."""
+
+    now: int
+    until: int
+    counts: list[int]
+    overdue: int
+    later: int
+    whole: bool
 
 
 class Checked(msgspec.Struct):
@@ -139,6 +160,32 @@ def _samples(room: Room, queue: str, span: int) -> Samples:
     )
 
 
+@get("/samples/queues", opt={"action": "samples.show"})
+async def trends(desk: AtDesk) -> Trends:
+    """What every queue did over the last hour, by the minute: for a table of them."""
+    return await desk.call(_trends, desk.room)
+
+
+def _trends(room: Room) -> Trends:
+    names = sorted(info.name for info in room.queues())[: charts.MOST]
+    kept = {name: charts.read(room.engine, name, _HOUR, step=_MINUTE) for name in names}
+    return Trends(step=_MINUTE, done={name: chart.rates("acked") for name, chart in kept.items()})
+
+
+@get("/upcoming", opt={"action": "upcoming.show"})
+async def room_upcoming(
+    desk: AtDesk, queue: FromQuery[str] = "", over: FromQuery[str] = "", bars: FromQuery[int] = 48
+) -> Coming:
+    """How many scheduled messages are due when, in one queue or all; without `over`, as far as there is
+    any. Counted by an index: none of them is looked at."""
+    return await desk.call(_upcoming, desk.room, queue, milliseconds(over, "over") if over else None, bars)
+
+
+def _upcoming(room: Room, queue: str, span: int | None, bars: int) -> Coming:
+    names = [room.queue(queue).info().name] if queue else [info.name for info in room.queues()]
+    return Coming(**upcoming.read(room.engine, names, span, bars)._asdict())
+
+
 @get("/config", opt={"action": "config.show"})
 async def room_config(desk: AtDesk) -> dict[str, Any]:
     """The effective configuration, each value with its origin; passwords left out."""
@@ -191,4 +238,4 @@ def _swept(room: Room, names: list[str]) -> dict[str, dict[str, int]]:
     }
 
 
-ROUTES = [room_stats, room_sla, samples, room_config, room_doctor, room_audit, sweep]
+ROUTES = [room_stats, room_sla, samples, trends, room_upcoming, room_config, room_doctor, room_audit, sweep]

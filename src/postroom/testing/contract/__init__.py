@@ -43,6 +43,7 @@ from postroom.testing.contract.settle import (
 )
 from postroom.testing.contract.suspects import SuspectContract
 from postroom.testing.contract.sweep import GraceContract, ReclaimContract, SweepContract, SweepLogContract
+from postroom.testing.contract.tally import TallyContract
 from postroom.testing.contract.topics import TopicContract
 from postroom.testing.contract.waiting import HerdContract, RingContract, TopicRingContract, WaiterContract
 
@@ -94,6 +95,7 @@ class EngineContract(
     FindContract,
     FindDeadContract,
     GroupsContract,
+    TallyContract,
     MoveContract,
     ReplayContract,
     PauseContract,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.errors import QueueFull
+from postroom.errors import InvalidInput, QueueFull
 from postroom.ids import replay_id
 from postroom.limits import BINARY
 from postroom.model import EXPECTED, Action, BlockedBy, Move, Moved, Outcome, State
-from postroom.testing.contract.base import BOOM, HOUR, MINUTE, SECOND, ContractBase
+from postroom.testing.contract.base import BOOM, HOUR, MINUTE, RING, SECOND, ContractBase
 
 
 class MoveContract(ContractBase):
@@ -237,6 +237,68 @@ class PauseContract(ContractBase):
         assert (self.info.paused, self.info.pause_reason) == (True, "database upgrade")
         self.engine.resume(self.queue)
         assert (self.info.paused, self.info.pause_reason) == (False, "")
+
+    def test_a_pause_for_a_while_ends_by_itself(self) -> None:
+        id = self.put()
+        self.engine.pause(self.queue, "deploy", span=MINUTE)
+        end = self.clock() + MINUTE
+        assert (self.stats.paused, self.stats.paused_until) == (True, end)
+        assert self.info[2:] == (True, "deploy", end)
+        self.keep_in_touch("59999ms")
+        assert self.ask().blocked_by is BlockedBy.PAUSE
+        self.clock.advance("1ms")
+        assert (self.stats.paused, self.stats.paused_until) == (False, None)
+        assert self.info[2:] == (False, "", None)
+        assert self.claim_ids() == [id]
+        (told,) = self.log("resume")
+        assert told.info == {"triggered_by": "time"}
+        assert self.log("pause")[0].info == {"reason": "deploy", "until": end}
+
+    def test_who_claims_in_vain_is_told_when_the_pause_ends(self) -> None:
+        self.put()
+        self.engine.pause(self.queue, span=5 * SECOND)
+        self.clock.advance("2s")
+        assert self.ask().next_wake == 3 * SECOND
+
+    def test_a_sweep_ends_a_pause_and_rings(self) -> None:
+        self.put()
+        self.engine.pause(self.queue, span=SECOND)
+        assert self.engine.sweep(self.queue).next_wake <= SECOND
+        waiter = self.waiter()
+        self.clock.advance("1s")
+        self.engine.sweep(self.queue)
+        assert waiter.wait(RING)
+        assert len(self.log("resume")) == 1
+
+    def test_who_waits_is_rung_for_a_pause_that_has_an_end(self) -> None:
+        self.put(delay=HOUR)
+        waiter = self.waiter()
+        self.engine.pause(self.queue, span=SECOND)
+        assert waiter.wait(RING)
+
+    def test_a_pause_replaces_the_one_before_it(self) -> None:
+        self.put()
+        self.engine.pause(self.queue, "short", span=SECOND)
+        self.engine.pause(self.queue, "long")
+        self.clock.advance("2s")
+        assert self.info[2:] == (True, "long", None)
+        assert self.ask().blocked_by is BlockedBy.PAUSE
+        self.engine.pause(self.queue, "again", span=SECOND)
+        self.engine.resume(self.queue)
+        assert self.info[2:] == (False, "", None)
+        self.engine.pause(self.queue, "for ever")
+        self.clock.advance("2s")
+        assert self.stats.paused
+
+    def test_a_reason_is_never_taken_for_an_end(self) -> None:
+        self.engine.pause(self.queue, "x\x1funtil 5")
+        assert self.info[2:] == (True, "x until 5", None)
+
+    @pytest.mark.parametrize("span", [0, -1, 1.5, "1s"])
+    def test_a_pause_for_no_time_is_refused(self, span: int) -> None:
+        with pytest.raises(InvalidInput):
+            self.engine.pause(self.queue, span=span)
+        assert self.engine.queues([self.queue]) == []
 
     def test_puts_go_on_while_paused(self) -> None:
         self.engine.pause(self.queue)

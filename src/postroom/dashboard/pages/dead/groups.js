@@ -1,5 +1,6 @@
 /** Groups of dead letters that failed alike, and what is known about one. */
 import { path, post } from "../../lib/api.js";
+import { Day } from "../../lib/chart.js";
 import { show } from "../../lib/dialog.js";
 import { count, plural } from "../../lib/format.js";
 import { Badge, QueueLink } from "../../lib/parts.js";
@@ -12,7 +13,7 @@ import { html, useState } from "../../lib/ui.js";
  * @typedef {{status: string, bucket: string | null, cause: string, fix: string, link: string, author: string, at: number,
  *   reopened: boolean, changes: {at: number, author: string, what: Record<string, string>}[]}} Incident
  * @typedef {{group: string, count: number, first: number, last: number, queues: Record<string, number>, sample: string,
- *   task_name: string, exception: string, classification: string | null, incident: Incident | null}} Group
+ *   task_name: string, exception: string, classification: string | null, incident: Incident | null, day: number[]}} Group
  */
 
 /** @type {Record<string, import("../../lib/parts.js").Tone>} */
@@ -28,7 +29,7 @@ export const Status = ({ group }) => html`<${Badge} tone=${TONES[status(group)]}
 export const GroupList = ({ groups, chosen, choose, isComplete }) => html`<nav class="groups" aria-label="Groups">
   ${groups.map((group) => html`<button key=${group.group} type="button" class="group" aria-pressed=${group.group === chosen}
       onClick=${() => choose(group.group === chosen ? null : group.group)}>
-    <span class="group-head"><strong>${group.exception || "No exception"}</strong><b class="group-count">${count(group.count)}</b></span>
+    <span class="group-head"><strong>${group.exception || "No exception"}</strong><${Day} values=${group.day} /><b class="group-count">${count(group.count)}</b></span>
     <span class="group-foot"><${Status} group=${group} />${group.incident?.bucket ? html`<${Badge}>${group.incident.bucket}<//>` : null}
       ${group.classification && group.classification !== "exception" ? html`<${Badge} tone="warn">${group.classification}<//>` : null}
       ${group.incident?.author ? html`<span class="faint" title="Who noted something last">${group.incident.author} ·</span>` : null}

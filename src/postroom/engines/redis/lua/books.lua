@@ -19,6 +19,8 @@ end
 
 local now = clock()
 local policy, seq, called, grace, paused, big, seats
+-- When a pause ends by itself, and whether that is over but nobody has told it yet.
+local pause_end, pause_over
 local dirty = {}
 local rings, alarms = 0, 0
 local news, counts = {}, {}
@@ -43,6 +45,12 @@ local function open()
       called, grace = now, min(grace, now + policy.lease)
       dirty = { called = called, grace = grace }
     end
+  end
+  if paused then
+    -- Behind the reason: see steps/pausing.py.
+    pause_end = tonumber(string.match(call('HGET', META, 'reason') or '', '\31until (%d+)$'))
+    pause_over = pause_end and now >= pause_end
+    paused = not pause_over
   end
   return true
 end
@@ -265,6 +273,17 @@ local function ring()
     end
   end
   return wanted
+end
+
+-- A pause whose time is over is none; somebody may claim again.
+local function end_pause()
+  if pause_over then
+    pause_end, pause_over = nil, false
+    set('paused', '0')
+    set('reason', '')
+    tell('resume', {}, 0, { 's.triggered_by', 'time' })
+    rings = claimable()
+  end
 end
 
 -- One less is processing; with a limit on that, somebody may claim again.

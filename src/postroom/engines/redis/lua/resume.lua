@@ -6,7 +6,7 @@ if not open() then
   return false
 end
 reached()
-if paused then
+if paused or pause_over then
   set('paused', '0')
   set('reason', '')
   tell('resume', {}, 0)

@@ -1,7 +1,7 @@
 -- stats: how a queue stands, without a scan.
 --
 -- Returns ready, scheduled, processing, overdue, dead, oldest, next_priority (-1: none), paused,
---         { counter, count … }; false for an unknown queue
+--         { counter, count … }, until when (-1: it does not end by itself); false for an unknown queue
 
 if not open() then
   return false
@@ -44,5 +44,5 @@ local counters = { 'put', 'claimed', 'acked', 'retried', 'released', 'reclaimed'
 return {
   claimable(), call('ZCARD', DUE), call('ZCARD', LEASE), call('ZCOUNT', LEASE, '-inf', now),
   call('ZCARD', DEAD), max(heads(READY) or 0, heads(SUSPECTS) or 0), next_priority(), paused and 1 or 0,
-  call('HMGET', META, unpack(counters)),
+  call('HMGET', META, unpack(counters)), paused and pause_end or -1,
 }

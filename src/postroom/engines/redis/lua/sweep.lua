@@ -8,6 +8,7 @@ if not open() then
   return false
 end
 reached()
+end_pause()
 
 local limit = tonumber(ARGV[3])
 local reclaimed, dead = reclaim(limit, ARGV[4])
@@ -25,5 +26,5 @@ local full = max(reclaimed, promoted, expired, evicted, forgotten) >= limit
 if clean() then
   full = true
 end
-local wake = full and 0 or next_wake(first_due() or now + policy.lease, first_score(EXPIRES))
+local wake = full and 0 or next_wake(first_due() or now + policy.lease, first_score(EXPIRES), pause_end)
 return { finish_step(), reclaimed, dead, promoted, expired, evicted, full and 1 or 0, wake }

@@ -16,6 +16,7 @@ if not open() then
   return false
 end
 reached()
+end_pause()
 
 local CLAIM_BYTES, BATCH, SWEEP = 4194304, 1000, 100
 local ACK, RELEASE, YES = 97, 108, 49 -- the letters a, l and 1
@@ -205,7 +206,7 @@ local function wake_after(blocked, ready)
   elseif blocked == '' or blocked == 'suspect' then
     return next_wake(first_due())
   end
-  return next_wake()
+  return next_wake(blocked == 'pause' and pause_end or nil)
 end
 
 local function is_ripe(score)
