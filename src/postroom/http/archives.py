@@ -66,8 +66,9 @@ class Visited:
 
     def __init__(self, service: EventService, room: Room, pool: ThreadPoolExecutor) -> None:
         self._inner, self._room, self._pool = service, room, pool
-        self.service, self.keeps_letters = service.service, service.keeps_letters
-        self.on_rabbitmq = service.on_rabbitmq
+        self.service: str = service.service
+        self.keeps_letters: bool = service.keeps_letters
+        self.on_rabbitmq: bool = service.on_rabbitmq
         #: One look at a time: letters that are being read are not counted.
         self._turn = asyncio.Lock()
         self._standing = Recent(lambda: self._alone(service.standing), _STANDING)
@@ -122,10 +123,10 @@ class Archives:
 
     def __init__(self, room: Room, services: Iterable[EventService]) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="postroom-archives")
-        self.services = {
+        self.services: dict[str, Visited] = {
             name: Visited(service, room, self._pool) for name, service in by_name(services).items()
         }
-        self.runner = Runner(room, self.services)
+        self.runner: Runner = Runner(room, self.services)
 
     def __getitem__(self, name: str) -> Visited:
         """Raises NotFound."""

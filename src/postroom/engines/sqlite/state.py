@@ -48,6 +48,16 @@ _UNRIPE = Ripe(overdue=False, due=False, expired=False)
 class SqliteState(Finding):
     """Changes of messages are written at once, those of the queue itself by `save`."""
 
+    # Assigned below, so said again: without it pyright holds that other checkers could infer other types.
+    key: int
+    era: int
+    ready: int
+    suspects: int
+    scheduled: int
+    processing: int
+    dead: int
+    rings: int
+
     def __init__(self, connection: sqlite3.Connection, name: str, policy: Policy, now: int) -> None:
         super().__init__(connection, name, policy, now)
         self.log_first: int = ticks(now) + 1
