@@ -162,7 +162,9 @@ def _ttl(given: Mapping[str, Any]) -> int | None:
 
 
 def _count(given: Mapping[str, Any], name: str, default: int, most: int) -> int:
-    value: int = given.get(name, default)
+    value: int | None = given.get(name)
+    if value is None:
+        return default
     check_between(name, value, 1, most)
     return value
 
