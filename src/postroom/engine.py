@@ -36,6 +36,7 @@ from postroom.limits import (
     MAX_BODY,
     MAX_NAME,
     MAX_PUT_BYTES,
+    TOPIC_LIMIT,
     check_batch,
     check_between,
     check_content_type,
@@ -350,10 +351,11 @@ class Engine(abc.ABC):
         """The queue's history behind a cursor. None: from now on; "": from the oldest kept."""
 
     @abc.abstractmethod
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
         """Append to a topic; every subscriber reads everything from its own cursor.
 
-        It keeps the newest 10,000 entries for a day; the topic "audit" keeps them for a year.
+        After it the topic keeps the newest `keep` entries (1 to 100,000), whatever an earlier call said, for
+        a day; the topic "audit" keeps them for a year.
         """
 
     @abc.abstractmethod

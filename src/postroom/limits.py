@@ -33,6 +33,8 @@ KEPT_ATTEMPTS = 20
 KEPT_IDS = 50
 LOG_LIMIT = 10_000
 TOPIC_LIMIT = 10_000
+#: Whoever publishes may have a topic keep more or fewer, up to this.
+MAX_TOPIC = 100_000
 #: How long a topic keeps an entry (ms), and the largest entry it takes.
 TOPIC_AGE = 24 * 3_600_000
 #: What operators did is asked for months later.
@@ -124,8 +126,9 @@ def topic_age(topic: str) -> int:
     return AUDIT_AGE if topic == AUDIT else TOPIC_AGE
 
 
-def check_publish(topic: str, entries: Sequence[bytes]) -> None:
+def check_publish(topic: str, entries: Sequence[bytes], keep: int) -> None:
     check_name(topic, "topic")
+    check_between("keep", keep, 1, MAX_TOPIC)
     check_batch(entries)
     sizes = [len(entry) for entry in entries]
     if max(sizes, default=0) > MAX_TOPIC_ENTRY or sum(sizes) > MAX_PUT_BYTES:

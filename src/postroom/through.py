@@ -7,6 +7,7 @@ from typing import Any
 
 from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.findings import Finding
+from postroom.limits import TOPIC_LIMIT
 from postroom.logs import Group, Log, TopicPage
 from postroom.model import (
     Accepted,
@@ -153,8 +154,8 @@ class Through(Engine):
     def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
         return self.engine.log(queue, after=after, limit=limit)
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        self.engine.publish(topic, entries)
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
+        self.engine.publish(topic, entries, keep=keep)
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         return self.engine.read(topic, after=after, limit=limit)

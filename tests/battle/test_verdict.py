@@ -40,6 +40,7 @@ def parsed(text: str) -> Line:
         ([*SENT, *FIRST, *SECOND], [Fault("cold", 1.9, 3.0, "v")], {"a": "cold"}),
         ([*SENT, *FIRST, *SECOND], [CUT], {"a": "cut"}),
         ([*SENT, *FIRST, *SECOND], [CUT, Fault("hard", 3.0, 3.1, "v")], {"a": KILLED_AWAY}),
+        ([*SENT, *FIRST, *SECOND], [CUT, Fault("warm", 3.0, 3.1, "v")], {"a": KILLED_AWAY}),
         ([*SENT, FIRST[0], *SECOND], [KILLED], {}),
         ([*SENT, FIRST[0], *SECOND, "v-2 9.9 end a"], [Fault("freeze", 1.5, 8.0)], {"a": "freeze"}),
         ([*SENT, FIRST[0], "v-2 1.5 failed a", *SECOND], [], {}),

@@ -19,7 +19,8 @@ from tests.chaos.ledger import Line
 WINDOW = 0.025
 #: Who was asked politely had all the time it needs: it excuses nothing.
 POLITE = frozenset({"warm"})
-#: Killed before it could tell a store that was away: it costs what was done meanwhile, however much that is.
+#: Killed before it could tell a store that was away, or asked to stop then, for which it waits a few seconds
+#: and no longer: it costs what was done meanwhile, however much that is.
 KILLED_AWAY = "killed, store away"
 #: A worker may notice so late that a store is back, or that its connection is dead (seconds): it waits 5 s
 #: for an answer, and up to 5 s before it asks again.
@@ -244,7 +245,11 @@ class Known(NamedTuple):
         )
 
     def _killed_during(self, away: Fault, worker: str) -> bool:
-        return any(away.began <= fault.began <= away.over + RETURN for fault in self._of(worker))
+        return any(
+            fault.began <= away.over + RETURN and fault.over >= away.began
+            for fault in self.faults
+            if fault.worker == worker
+        )
 
     def _starved(self, worker: str, ended: float) -> bool:
         """Whether it had no more than the usual time, of that which the machine gave it and the store."""

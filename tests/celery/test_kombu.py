@@ -23,7 +23,7 @@ from kombu.serialization import loads
 import postroom
 from postroom.celery.options import read, url_of
 from postroom.engine import ClaimRequest
-from postroom.errors import EngineUnavailable, Uncertain
+from postroom.errors import EngineUnavailable, InvalidInput, Uncertain
 from postroom.ids import new_id
 from postroom.model import Settlement, State
 
@@ -709,9 +709,9 @@ def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"stream_maxlen": 10, "sep": "."}, ["stream_maxlen"]),
+        ({"stream_maxlen": 10, "sep": "."}, []),
         ({"fanout_prefix": False}, ["fanout_prefix"]),
-        ({"stream_maxlen": 10_000, "fanout_prefix": True}, []),  # what holds anyway
+        ({"fanout_prefix": True}, []),  # what holds anyway
         ({"fanout_prefix": "/{db}.shop."}, []),
     ],
 )
@@ -720,6 +720,22 @@ def test_options_without_effect_are_named_too(
 ) -> None:
     read(given)
     assert [vars(record)["option"] for record in caplog.records] == named
+
+
+def test_as_many_broadcasts_are_kept_as_the_options_say(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    news = Exchange("news", "fanout")
+    with Connection(url, transport_options={"stream_maxlen": 3}) as connection:
+        inbox = Inbox(connection, Queue("slow", news), no_ack=True)
+        for number in range(5):
+            Producer(connection.channel(), news).publish(number)
+        assert [message.payload for message in inbox.take(3)] == [2, 3, 4]
+        assert "2 broadcasts are gone" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "10", 100_001])
+def test_a_number_of_broadcasts_has_bounds(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="stream_maxlen"):
+        read({"stream_maxlen": wrong})
 
 
 def test_a_fanout_prefix_sets_broadcasts_apart(url: str) -> None:

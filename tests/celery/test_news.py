@@ -51,7 +51,7 @@ def test_events_wait_for_a_store_that_is_away(
 ) -> None:
     _tell(connection, 0)
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise EngineUnavailable("it is away")
 
     with monkeypatch.context() as while_away:

@@ -68,7 +68,7 @@ def test_no_ack_waits_longer_than_the_office_has_patience() -> None:
 
 SIGNALLED = """
 import signal
-from postroom.celery.office import office_of
+from postroom.celery.offices import office_of
 from postroom.celery.options import Options
 from postroom.engine import ClaimRequest
 from postroom.model import NewMessage, Verb

@@ -175,9 +175,9 @@ with_task = celery_app.with_task
 
 def acking(app, work):
     def ack_and_work(task, number, gets_stuck):
-        from postroom.celery import office
+        from postroom.celery import offices
 
-        for held in office._offices._open.values():
+        for held in offices._offices._open.values():
             for tag in list(held.held):
                 held.settle(tag)
             held.flush()

@@ -115,6 +115,30 @@ def test_what_was_started_ahead_is_handed_back_without_an_attempt(live: Room) ->
     assert queue.stats().counters["acked"] == 101
 
 
+def test_a_stop_does_not_wait_long_for_a_store_that_is_away(
+    wire: Wire, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The handler has ended; only its ack cannot be sent. Half a minute is for handlers."""
+    began = threading.Event()
+
+    def handler(delivery: Delivery) -> None:
+        began.set()
+        gate.wait()
+
+    with room_on(wire) as room:
+        queue = room.queue("q")
+        put = queue.put("x")
+        worker = Worker(room, {"q": handler}).start()
+        assert began.wait(PATIENCE)
+        wire.fail(1_000_000, "turn", "settle")
+        gate.set()
+        started = time.monotonic()
+        worker.stop()
+        assert time.monotonic() - started < 20
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.__dict__["ids"] == [put.id]
+
+
 def test_a_stop_that_takes_too_long_is_told_and_its_work_is_not_acked(
     live: Room, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from kombu.transport import TRANSPORT_ALIASES
 
 from postroom.celery.batch import publish_group
 from postroom.celery.matrix import setup
-from postroom.celery.office import close_offices
+from postroom.celery.offices import close_offices
 from postroom.celery.transport import Transport
 
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys")

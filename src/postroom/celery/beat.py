@@ -18,7 +18,7 @@ from celery.schedules import crontab, schedule
 from kombu.exceptions import OperationalError
 
 from postroom.celery import options
-from postroom.celery.office import office_of
+from postroom.celery.offices import office_of
 from postroom.celery.retrying import queue_for
 from postroom.celery.transport import Transport
 from postroom.celery.wrapping import PUBLISH_ID

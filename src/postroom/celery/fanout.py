@@ -54,9 +54,11 @@ class Subscription:
 class Fanout:
     """The fanout queues of one process."""
 
-    def __init__(self, engine: Engine, *, patterns: bool, prefix: str = "") -> None:
+    def __init__(self, engine: Engine, *, patterns: bool, keep: int, prefix: str = "") -> None:
         self._engine = engine
         self._patterns = patterns
+        #: So many messages of an exchange are kept for those who have not read them.
+        self._keep = keep
         #: What the topics of all exchanges begin with.
         self._root = f"exchange@{prefix}/" if prefix else "exchange/"
         #: Queue → topic → how far it has read.
@@ -68,7 +70,7 @@ class Fanout:
         for routing_key, payload in messages:
             by_topic.setdefault(self._topic(exchange, routing_key), []).append(pack(routing_key, payload))
         for topic, entries in by_topic.items():
-            self._engine.publish(topic, entries)
+            self._engine.publish(topic, entries, keep=self._keep)
 
     def _topic(self, exchange: str, routing_key: str) -> str:
         """Where a message goes."""

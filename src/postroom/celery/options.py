@@ -13,7 +13,7 @@ from postroom.breaker import Breaker
 from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
 from postroom.errors import InvalidInput
-from postroom.limits import TOPIC_LIMIT
+from postroom.limits import MAX_ATTEMPTS, MAX_TOPIC, TOPIC_LIMIT, check_between
 from postroom.policy import Policy
 from postroom.rotation import ORDERS
 
@@ -46,7 +46,6 @@ _NOT_NEEDED = frozenset(
 )  # fmt: skip
 #: These would change what is kept or who hears it, and do not, unless they say what holds here: said aloud.
 _WITHOUT_EFFECT = {
-    "stream_maxlen": f"a broadcast log keeps {TOPIC_LIMIT:,} entries or 24 hours",
     "fanout_prefix": "each database has broadcasts of its own; only a text sets them further apart",
 }
 
@@ -63,6 +62,7 @@ class Options:
     message_ttl       a message nobody took for this long expires; None: never
     polling_interval  an idle consumer looks again after this long, although something should have rung
     fanout_patterns   whether a wildcard in a fanout binding filters by routing key
+    stream_maxlen     so many broadcasts of an exchange are kept, for a day, for those who have not read them
     fanout_prefix     sets the broadcasts of these connections apart from those with another one
     zero_is_highest   priorities as kombu's Redis transport has them: 0 is the most urgent
     order             in which order the queues of a consumer are asked: as a role says it, or "sorted"
@@ -76,6 +76,7 @@ class Options:
     polling_interval: int = 10_000
     fanout_patterns: bool = True
     fanout_prefix: str = ""
+    stream_maxlen: int = TOPIC_LIMIT
     zero_is_highest: bool = False
     order: str = "round_robin"
     weights: tuple[tuple[str, int], ...] = ()
@@ -94,8 +95,8 @@ def read(given: Mapping[str, Any]) -> Options:
     """The options; what is unknown is named in a warning, never passed over silently."""
     known = {
         "visibility_timeout", "delivery_limit", "message_ttl", "polling_interval", "fanout_patterns",
-        "priority_zero_is_highest", "queue_order_strategy", "order", "weights", "ssl", "master_name",
-        "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
+        "stream_maxlen", "priority_zero_is_highest", "queue_order_strategy", "order", "weights", "ssl",
+        "master_name", "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
         log.warning(
@@ -112,11 +113,12 @@ def read(given: Mapping[str, Any]) -> Options:
         )
     return Options(
         lease=_span(given, "visibility_timeout", 60_000) or 60_000,
-        delivery_limit=_count(given, "delivery_limit", 20),
+        delivery_limit=_count(given, "delivery_limit", 20, MAX_ATTEMPTS),
         message_ttl=_ttl(given),
         polling_interval=_span(given, "polling_interval", 10_000) or 10_000,
         fanout_patterns=bool(given.get("fanout_patterns", True)),
         fanout_prefix=_fanout_prefix(given),
+        stream_maxlen=_count(given, "stream_maxlen", TOPIC_LIMIT, MAX_TOPIC),
         zero_is_highest=bool(given.get("priority_zero_is_highest", False)),
         order=_order(given),
         weights=tuple(sorted((given.get("weights") or {}).items())),
@@ -126,10 +128,7 @@ def read(given: Mapping[str, Any]) -> Options:
 
 def _in_vain(given: Mapping[str, Any]) -> list[str]:
     """What is asked for and not done."""
-    asked = {
-        "fanout_prefix": not (given.get("fanout_prefix", True)),
-        "stream_maxlen": given.get("stream_maxlen", TOPIC_LIMIT) != TOPIC_LIMIT,
-    }
+    asked = {"fanout_prefix": not (given.get("fanout_prefix", True))}
     return [name for name in _WITHOUT_EFFECT if asked[name]]
 
 
@@ -162,10 +161,11 @@ def _ttl(given: Mapping[str, Any]) -> int | None:
     return None if value in (None, -1, 0) else milliseconds(value, "message_ttl")
 
 
-def _count(given: Mapping[str, Any], name: str, default: int) -> int:
-    value = given.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name}: {value!r} is not a whole number from 1")
+def _count(given: Mapping[str, Any], name: str, default: int, most: int) -> int:
+    value: int | None = given.get(name)
+    if value is None:
+        return default
+    check_between(name, value, 1, most)
     return value
 
 

@@ -13,7 +13,8 @@ from postroom.celery import options
 from postroom.celery.attendance import show_ourselves
 from postroom.celery.channel import Channel
 from postroom.celery.intake import Intake
-from postroom.celery.office import Office, office_of
+from postroom.celery.office import Office
+from postroom.celery.offices import office_of
 from postroom.celery.presence import note_worker, worker_state
 from postroom.errors import Closed, EngineUnavailable, Uncertain
 from postroom.settings import without_secrets

@@ -12,7 +12,8 @@ import weakref
 from typing import Any
 
 from postroom.celery import options
-from postroom.celery.office import Office, office_of
+from postroom.celery.office import Office
+from postroom.celery.offices import office_of
 from postroom.celery.wrapping import EARLIER
 from postroom.delivery import IDEMPOTENCY_KEY
 from postroom.engine import Engine

@@ -37,6 +37,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: Pauses between tries while the engine cannot be reached (seconds).
 _RETRY_FIRST, _RETRY_LAST = 0.05, 1.0
+#: A stop tries for so long to settle what has ended while the engine cannot be reached (seconds): the rest
+#: is delivered again when its lease is over.
+_SETTLE_PATIENCE = 3.0
 #: The longest sleep (seconds): a signal that comes just before one is noticed only after it.
 _NAP = 1.0
 
@@ -52,7 +55,7 @@ class Worker:
     order         the order between queues: round_robin, listed, priority or weighted (by `weights`)
     around        a context manager for every job, e.g. a database session; its value is `delivery.context`
     breakers      breakers by queue: while one is open nothing is claimed from its queue, half open its probes
-    stop_timeout  how long a stop waits for running handlers
+    stop_timeout  how long a stop waits for running handlers (and then 3 s at most for a store that is away)
     keeper        whether to be a candidate for the room's keeper too
     metrics_port  serve `/metrics` for Prometheus there (0: any free port, see `metrics`), on `metrics_host`
     name, role    what `room.workers()` calls it
@@ -335,25 +338,31 @@ class Worker:
 
     def _wind_up(self, dispatcher: Dispatcher, patience: float) -> None:
         """Hand back what no handler has begun, wait for the others, settle everything."""
-        deadline = time.monotonic() + patience
+        ended, away = time.monotonic(), False
+        deadline = ended + patience
         dispatcher.let_go()
         while dispatcher.busy:
-            left, worked = deadline - time.monotonic(), False
+            now, worked = time.monotonic(), False
+            if any(delivery.under_way for delivery in dispatcher.holding()):
+                ended = now
+            left = (min(deadline, ended + _SETTLE_PATIENCE) if away else deadline) - now
             try:
                 worked = dispatcher.round(claiming=False)
+                away = False
                 if not worked and dispatcher.busy and left > 0:
                     dispatcher.rest(min(_NAP, left))
             except Closed:
                 break
             except Exception as error:
                 _warn(error)
+                away = True
                 time.sleep(min(_RETRY_FIRST, max(0.0, left)))
             if not worked and left <= 0:
                 break
         if dispatcher.busy:
             ids = [delivery.id for delivery in dispatcher.holding()]
             log.error(
-                "stopped with unfinished work",
+                "stopped with unfinished work: it is delivered again when its lease is over",
                 extra={"event": "worker.unfinished", "count": len(ids), "ids": ids[:50]},
             )
 

@@ -24,6 +24,7 @@ from postroom.findings import Finding, worth_a_change
 from postroom.limits import (
     AUDIT,
     MAX_BODY,
+    MAX_TOPIC,
     TOPIC_LIMIT,
     check_after,
     check_limit,
@@ -130,19 +131,19 @@ class MemoryEngine(SteppedEngine):
         assert isinstance(state, MemoryState)
         return Log(*state.log.read(after, limit))
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        check_publish(topic, entries)
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
+        check_publish(topic, entries, keep)
         with self._lock:
             now = self._now()
             if entries:
-                self._append(topic, entries, now)
+                self._append(topic, entries, now, keep)
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")
         check_limit(limit)
         with self._lock:
             self._now()
-            journal: Journal[TopicEntry] = self._topics.get(topic) or Journal(TOPIC_LIMIT)
+            journal: Journal[TopicEntry] = self._topics.get(topic) or Journal(MAX_TOPIC)
             return TopicPage(*journal.read(after, limit))
 
     def topics(self, *, after: str = "", limit: int = 100) -> list[str]:
@@ -152,11 +153,12 @@ class MemoryEngine(SteppedEngine):
             self._now()
             return sorted(name for name in self._topics if name > after)[:limit]
 
-    def _append(self, topic: str, entries: Sequence[bytes], now: int) -> None:
-        journal = self._topics.setdefault(topic, Journal(TOPIC_LIMIT))
+    def _append(self, topic: str, entries: Sequence[bytes], now: int, keep: int = TOPIC_LIMIT) -> None:
+        journal = self._topics.setdefault(topic, Journal(MAX_TOPIC))
         journal.drop_while(lambda entry: entry.at + topic_age(topic) <= now)
         for data in entries:
             journal.append(lambda id, data=data: TopicEntry(id, now, data))  # type: ignore[misc]
+        journal.keep(keep)
         self._bells.ring_all(topic_bell(topic))
 
     # --- opening and closing ----------------------------------------------------------------

@@ -39,6 +39,11 @@ class Journal(Generic[T]):
         while self._entries and old(self._entries[0]):
             self._entries.popleft()
 
+    def keep(self, count: int) -> None:
+        """Let go of all but the newest."""
+        while len(self._entries) > count:
+            self._entries.popleft()
+
     def read(self, after: str | None, limit: int) -> Read[T]:
         """What comes behind a cursor. None: nothing, but the cursor from which to follow; "": the oldest."""
         kept = Kept(self._first, self._last - len(self._entries), self._last)

@@ -37,6 +37,7 @@ from postroom.findings import Finding
 from postroom.limits import (
     AUDIT,
     MAX_BODY,
+    TOPIC_LIMIT,
     check_after,
     check_batch,
     check_checkpoint,
@@ -382,9 +383,9 @@ class RedisEngine(Engine):
         entries = [calls.log_entry(queue, id, fields) for id, fields in found]
         return Log(entries, str(behind + len(entries)), missed)
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        check_publish(topic, entries)
-        self._topics.publish(topic, entries, self._now())
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
+        check_publish(topic, entries, keep)
+        self._topics.publish(topic, entries, keep, self._now())
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")

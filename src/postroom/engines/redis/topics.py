@@ -14,7 +14,7 @@ from postroom.engines.redis import calls, scripts
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.names import Names
 from postroom.errors import PostroomError
-from postroom.limits import AUDIT, TOPIC_LIMIT, topic_age
+from postroom.limits import AUDIT, topic_age
 from postroom.logs import TopicEntry, TopicPage
 
 #: A name is added again after this long (seconds): somebody may have emptied the store.
@@ -29,10 +29,10 @@ class Topics:
         #: When this process has last seen to it that a name is in the list.
         self._listed: dict[str, float] = {}
 
-    def publish(self, topic: str, entries: Sequence[bytes], now: str) -> None:
+    def publish(self, topic: str, entries: Sequence[bytes], keep: int, now: str) -> None:
         # What operators do to a full Redis makes it emptier, and is told all the same.
         script = scripts.ANNOUNCE if topic == AUDIT else scripts.PUBLISH
-        args: list[calls.Argument] = [now, TOPIC_LIMIT, topic_age(topic), *entries]
+        args: list[calls.Argument] = [now, keep, topic_age(topic), *entries]
         if entries:
             self._client.run(script, self._names.topic(topic), args)
             self._list(topic)

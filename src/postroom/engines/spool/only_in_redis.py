@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from postroom.engine import Engine
+from postroom.limits import TOPIC_LIMIT
 from postroom.logs import Group, Log, TopicPage
 from postroom.model import Entry, Move, Moved, Page, State, Stored
 from postroom.stats import Tally
@@ -60,8 +61,8 @@ class OnlyInRedis(Engine):
     def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
         return self._ask(lambda primary: primary.log(queue, after=after, limit=limit))
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        self._ask(lambda primary: primary.publish(topic, entries))
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
+        self._ask(lambda primary: primary.publish(topic, entries, keep=keep))
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         return self._ask(lambda primary: primary.read(topic, after=after, limit=limit))

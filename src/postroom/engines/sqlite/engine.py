@@ -30,7 +30,7 @@ from postroom.engines.steps.engine import Step, SteppedEngine, T
 from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.findings import Finding
-from postroom.limits import AUDIT, MAX_BODY, check_after, check_limit, check_name, check_publish
+from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_after, check_limit, check_name, check_publish
 from postroom.logs import Log, TopicEntry, TopicPage, drop_told
 from postroom.model import Accepted, NewMessage, Stored, Swept
 from postroom.policy import Policy
@@ -186,10 +186,10 @@ class SqliteEngine(SteppedEngine):
         assert isinstance(state, SqliteState)
         return Log(*state.read_log(after, limit))
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
-        check_publish(topic, entries)
+    def publish(self, topic: str, entries: Sequence[bytes], *, keep: int = TOPIC_LIMIT) -> None:
+        check_publish(topic, entries, keep)
         if entries:
-            self._writer.run(lambda transaction: transaction.publish(topic, entries))
+            self._writer.run(lambda transaction: transaction.publish(topic, entries, keep))
 
     def read(self, topic: str, *, after: str | None = None, limit: int = 100) -> TopicPage:
         check_name(topic, "topic")

@@ -93,7 +93,7 @@ class Transaction:
         """The queue is no more what it was, by other means than a step."""
         self._known.take(queue)
 
-    def publish(self, topic: str, entries: Sequence[bytes]) -> None:
+    def publish(self, topic: str, entries: Sequence[bytes], keep: int = TOPIC_LIMIT) -> None:
         """Append to a topic, and let go of what is too much or too old."""
         row = self.connection.execute(SQL["topic"], (topic,)).fetchone()
         first = row[0] + 1 if row else 1
@@ -102,7 +102,7 @@ class Transaction:
         self.connection.executemany(SQL["publish"], rows)
         self.connection.execute(SQL["save_topic"], (topic, last))
         old = self.now - topic_age(topic)
-        prune = {"topic": topic, "last": last, "beyond": last - TOPIC_LIMIT, "old": old}
+        prune = {"topic": topic, "last": last, "beyond": last - keep, "old": old}
         self.connection.execute(SQL["prune_topic"], prune)
         self._bells.add(topic_bell(topic))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.errors import InvalidInput
-from postroom.limits import MAX_TOPIC_ENTRY, TOPIC_LIMIT
+from postroom.limits import MAX_TOPIC, MAX_TOPIC_ENTRY, TOPIC_LIMIT
 from postroom.logs import TopicPage
 from postroom.testing.contract.base import ContractBase
 
@@ -113,6 +113,33 @@ class TopicContract(ContractBase):
         assert 0 < page.missed <= 1_500
         assert page.entries[0].data == str(page.missed).encode()
         assert self.read(page.cursor, limit=10).missed == 0
+
+    def test_a_topic_keeps_as_many_as_the_last_publish_says(self) -> None:
+        cursor = self.read(None).cursor
+        self.publish(*(bytes([number]) for number in range(8)))
+        self.engine.publish(self.topic, [b"x", b"y"], keep=3)
+        page = self.read(cursor)
+        assert ([entry.data for entry in page.entries], page.missed) == ([b"\x07", b"x", b"y"], 7)
+        self.engine.publish(self.topic, [b"a", b"b", b"c"], keep=1)
+        assert self.data("") == [b"c"]
+        self.publish(b"d", b"e")
+        assert self.data("") == [b"c", b"d", b"e"]
+
+    def test_a_topic_can_keep_more_than_usual(self) -> None:
+        total = TOPIC_LIMIT + 1_000
+        for _ in range(total // 1_000):
+            self.engine.publish(self.topic, [b""] * 1_000, keep=MAX_TOPIC)
+        seen, cursor = 0, ""
+        while page := self.read(cursor, limit=1_000):
+            if not page.entries:
+                break
+            seen, cursor = seen + len(page.entries), page.cursor
+        assert seen == total
+
+    @pytest.mark.parametrize("keep", [0, -1, MAX_TOPIC + 1])
+    def test_a_topic_keeps_within_bounds(self, keep: int) -> None:
+        with pytest.raises(InvalidInput):
+            self.engine.publish(self.topic, [b"x"], keep=keep)
 
     def test_a_topic_keeps_an_entry_for_a_day(self) -> None:
         cursor = self.read(None).cursor
