@@ -88,7 +88,7 @@ ALLOWED: dict[str, set[str]] = {
     "policies": DOMAIN,
     "telemetry": DOMAIN | {"delivery", "staff", "through"},
     "room": DOMAIN
-    | {"config", "delivery", "history", "policies", "queue", "rotation", "settings"}
+    | {"config", "delivery", "history", "policies", "queue", "rotation", "search", "settings"}
     | {"staff", "suspects", "telemetry"},
     "deadletters": ROOM_LEVEL,
     # the loops

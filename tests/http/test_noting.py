@@ -79,6 +79,10 @@ def working(room: Room) -> str:
     return room.workers()[0].id
 
 
+def given(room: Room) -> str:
+    return tokens.create(room.engine, "shop", Role.VIEWER).token.id
+
+
 #: Each act: its route, what makes the id in its path, what is sent, and how the audit calls it.
 ACTS: dict[tuple[str, str], tuple[Any, Any, str]] = {
     ("PUT", "/queues/{queue}"): (None, {"lease": "1m"}, "declare"),
@@ -107,6 +111,8 @@ ACTS: dict[tuple[str, str], tuple[Any, Any, str]] = {
     ("POST", "/schedules/{name}/pause"): (None, None, "pause_schedule"),
     ("POST", "/schedules/{name}/resume"): (None, None, "resume_schedule"),
     ("POST", "/schedules/{name}/run-now"): (None, None, "run_schedule"),
+    ("POST", "/tokens"): (None, {"name": "shop"}, "token.create"),
+    ("DELETE", "/tokens/{id}"): (given, None, "token.revoke"),
     ("POST", "/keeper/sweep"): (None, None, "keeper.sweep"),
     ("POST", "/session"): (None, None, "session.create"),
     ("DELETE", "/session"): (None, None, "session.delete"),

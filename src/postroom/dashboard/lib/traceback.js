@@ -1,5 +1,5 @@
 /** A traceback: the frames of the program itself, all of them with those set apart, or the text as it came. */
-import { Copy, Tabs } from "./parts.js";
+import { Tabs } from "./parts.js";
 import { html, useState } from "./ui.js";
 
 /** Frames of installed packages and of Python itself: seldom where it went wrong. */
@@ -23,6 +23,7 @@ export function Traceback({ text }) {
   const theirs = lines.filter(({ text, isOwn }) => !isOwn && /^\s+File "/.test(text)).length;
   const [how, setHow] = useState("own");
   const options = [{ value: "own", words: "Our frames" }, { value: "all", words: "All frames", count: theirs || null }, { value: "raw", words: "Raw" }];
-  return html`<div class="stack"><div class="row"><${Tabs} name="Traceback" value=${how} set=${setHow} options=${options} /><${Copy} text=${text} words="Copy the traceback" /></div>
+  const hasFrames = /^\s+File "/m.test(text);
+  return html`<div class="traceback">${hasFrames ? html`<${Tabs} name="Traceback" value=${how} set=${setHow} options=${options} />` : null}
     <pre class="raw" tabindex="0">${how === "raw" ? text : lines.filter(({ isOwn }) => isOwn || how === "all").map((line, i) => html`<span key=${i} class=${line.isOwn ? "" : "theirs"}>${line.text}${"\n"}</span>`)}</pre></div>`;
 }

@@ -7,7 +7,7 @@ import { span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Json, jsonText } from "../lib/json.js";
 import { useKeys } from "../lib/keys.js";
-import { Badge, Card, Command, Empty, Failed, Head, MessageLink, QueueLink } from "../lib/parts.js";
+import { Badge, Card, Command, Copy, Empty, Failed, Head, MessageLink, QueueLink } from "../lib/parts.js";
 import { go, href } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { When } from "../lib/time.js";
@@ -58,7 +58,7 @@ export function Letter({ queue, id }) {
     <div class="letter">
       <div class="stack">
         <${Card} title="Attempts" flush><${Attempts} attempts=${letter.attempts} died=${letter.died_at} /><//>
-        ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback"><${Traceback} text=${letter.traceback} /><//>` : null}
+        ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><${Traceback} text=${letter.traceback} /><//>` : null}
         <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
         ${like && body !== undefined && !isCall ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
           <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(body)} /><//>` : null}

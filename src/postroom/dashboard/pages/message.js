@@ -161,10 +161,10 @@ function FailureCard({ message }) {
   return html`<div class="stack">${failure ? html`<${Card} title=${failure.type} actions=${html`<${Copy} text=${`${failure.type}: ${failure.text}\n${failure.traceback}`} words="Copy the error" />`}>
       <p>${failure.text || html`<span class="faint">without words</span>`}</p>
       ${failure.traceback ? html`<${Traceback} text=${failure.traceback} />` : null}<//>` : null}
-    ${attempts.length ? html`<${Card} flush title="Attempts"><table aria-label="Attempts"><thead><tr><th scope="col">Attempt</th><th scope="col">Worker</th><th scope="col">Error</th><th scope="col" class="end">Ran</th><th scope="col">Ended</th></tr></thead>
+    ${attempts.length ? html`<${Card} flush title="Attempts"><table aria-label="Attempts"><thead><tr><th scope="col">Attempt</th><th scope="col" class="wide-only">Worker</th><th scope="col">Error</th><th scope="col" class="end wide-only">Ran</th><th scope="col">Ended</th></tr></thead>
       <tbody>${attempts.map((/** @type {any} */ each) => html`<tr key=${each.number} class=${each.number === chosen ? "selected chosen" : ""}>
         <td><a class="inline-link" title="A link to this attempt" href=${href(at`/queues/${queue}/messages/${id}`, { tab: "failure", attempt: each.number })}>${each.number}</a></td>
-        <td>${each.consumer || "—"}</td><td class="grows" title=${each.error}>${each.error}</td><td class="end">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
+        <td class="wide-only">${each.consumer || "—"}</td><td class="grows" title=${each.error}>${each.error}</td><td class="end wide-only">${span(each.ended_at - each.started_at)}</td><td><${When} at=${each.ended_at} /></td></tr>`)}</tbody></table><//>` : null}</div>`;
 }
 
 /** For a shell, in quotes where it needs them. @param {string} text */

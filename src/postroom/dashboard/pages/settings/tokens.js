@@ -50,7 +50,7 @@ export function Tokens() {
 const columns = (revoke) => [
   { id: "name", title: "Whose", sort: (/** @type {Token} */ row) => row.name, cell: (/** @type {Token} */ row) => html`<strong>${row.name}</strong>${row.own ? html` <${Badge} tone="good">you<//>` : null}` },
   { id: "role", title: "Role", cell: (/** @type {Token} */ row) => html`<${Badge} tone=${TONES[row.role] ?? "plain"}>${row.role}<//>${row.allow.length ? html` <span class="faint">and ${row.allow.join(", ")}</span>` : null}` },
-  { id: "used", title: "Last used", sort: (/** @type {Token} */ row) => row.last_used ?? 0, cell: (/** @type {Token} */ row) => (row.last_used ? html`<${When} at=${row.last_used} />` : html`<span class="faint">never</span>`) },
+  { id: "used", title: "Last used", wide: true, sort: (/** @type {Token} */ row) => row.last_used ?? 0, cell: (/** @type {Token} */ row) => (row.last_used ? html`<${When} at=${row.last_used} />` : html`<span class="faint">never</span>`) },
   { id: "created", title: "Made", wide: true, sort: (/** @type {Token} */ row) => row.created, cell: (/** @type {Token} */ row) => html`<${When} at=${row.created} />` },
   { id: "expires", title: "Ends", wide: true, cell: (/** @type {Token} */ row) => (row.expires ? html`<${When} at=${row.expires} />` : html`<span class="faint">never</span>`) },
   { id: "id", title: "Id", wide: true, cell: (/** @type {Token} */ row) => html`<code class="id">${row.id}</code>` },
