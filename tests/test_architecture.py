@@ -36,7 +36,7 @@ ROOM_LEVEL = DOMAIN | {
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
-    "jobs", "services", "worker",
+    "jobs", "marks", "services", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -100,6 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "keeper": ROOM_LEVEL | {"schedule"},
     "worker": ROOM_LEVEL | {"breaker", "idempotency", "keeper", "standing"},
     "services": ROOM_LEVEL | {"deadletters"},
+    "marks": ROOM_LEVEL | {"deadletters"},
     "jobs": ROOM_LEVEL | {"deadletters", "keeper", "services"},
     "doctor": ROOM_LEVEL | {"keeper"},
     "aio": ROOM_LEVEL,

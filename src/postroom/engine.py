@@ -311,8 +311,8 @@ class Engine(abc.ABC):
 
         `edges` are 2 to 1,000 moments in their order; each span begins with its first and ends before
         its last, so that n + 1 edges give n counts. `group` (a fingerprint) narrows dead letters. By an
-        index and never a look at the messages: an engine whose index does not count goes over a million
-        entries at most, the earliest, and says that this is not the whole.
+        index and never a look at bodies: an engine whose index does not count goes over 100,000 entries
+        at most, the earliest, and says that this is not the whole.
         """
 
     @abc.abstractmethod

@@ -20,6 +20,7 @@ from playwright.sync_api import expect, sync_playwright
 import postroom
 from postroom import Delivery, Worker, charts
 from postroom.breaker import TOPIC, Breaker, Change
+from postroom.marks import KIND, Cause, Mark
 from postroom.room import Room
 from postroom.standing import State
 from postroom.telemetry import samples
@@ -151,8 +152,15 @@ def remember_an_hour(room: Room) -> None:
     now = room.engine.now()
     for name in (charts.ROOM, *(info.name for info in room.queues())):
         _chart(room, name, now)
+    _marks(room, now)
     for name, seconds in (("emails", 4.0), ("payouts", 95.0), ("webhooks", 1.2), ("thumbnails", 9.0)):
         _waits(room, f"wait:{name}", seconds, now)
+
+
+def _marks(room: Room, now: int) -> None:
+    for minutes, text, cause in ((42, "deploy 1.1", Cause.DEPLOY), (24, "the bank was away", Cause.NOTE)):
+        mark = Mark(at=now - minutes * 60_000, text=text, cause=cause, by="ada")
+        room.engine.records.put(KIND, f"{mark.at:015d}:{text}", msgspec.json.encode(mark), ttl=HOUR)
 
 
 def _chart(room: Room, queue: str, now: int) -> None:

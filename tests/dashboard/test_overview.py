@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from playwright.sync_api import expect
 
-from postroom import Policy, charts
+from postroom import Policy, charts, marks
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.dashboard.scenes import fail, furnish
@@ -101,3 +101,19 @@ def test_it_tells_how_many_are_due_soon(look: Look, served: Served, room: Room) 
     tile.click()
     expect(eyes.page).to_have_url(re.compile("/scheduled.ahead=10m"))
     expect(eyes.page.get_by_role("img", name="3 messages due")).to_contain_text("1 later")
+
+
+def test_a_deploy_is_marked_on_the_charts(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails", Policy())
+    marks.add(room.engine, "deploy 1.1")
+    page = look(served).page
+    happened = page.get_by_role("list", name="What happened")
+    expect(happened).to_contain_text("deploy 1.1")
+    page.get_by_role("button", name="Mark…").click()
+    dialog = page.get_by_role("dialog", name="Mark this moment")
+    dialog.get_by_label("What happens now").fill("deploy 1.2")
+    dialog.get_by_role("button", name="Mark", exact=True).click()
+    expect(happened.get_by_role("listitem").first).to_contain_text("deploy 1.2")
+    assert [mark.text for mark in marks.read(room.engine, 60_000)] == ["deploy 1.1", "deploy 1.2"]
+    page.goto(f"{served.address}/#/queues/emails?show=charts")
+    expect(page.get_by_role("list", name="What happened")).to_contain_text("deploy 1.2")

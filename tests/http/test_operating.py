@@ -213,6 +213,13 @@ def test_samples_are_columns_for_a_chart(http: httpx.Client) -> None:
     assert http.get("/samples", params={"queue": "nobody"}).status_code == 404
 
 
+def test_marks_are_made_and_read(http: httpx.Client) -> None:
+    made = http.post("/marks", json={"text": "deploy 1.2"})
+    assert (made.status_code, made.json()["cause"]) == (201, "deploy")
+    assert made.json() in http.get("/marks", params={"over": "10m"}).json()["marks"]
+    assert http.post("/marks", json={"text": ""}).status_code == 400
+
+
 def test_a_table_of_queues_has_its_last_hour_in_one_answer(http: httpx.Client) -> None:
     http.post("/queues/charted/messages", json={"body": 1})
     found = http.get("/samples/queues").json()

@@ -15,7 +15,7 @@ from postroom.version import __version__
 #: The modules beside this one that bring commands, in the order of the help. Each has
 #: `register(app)`, and imports what it needs inside its commands, so that `--help` stays fast.
 COMMANDS = (
-    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker", "celery", "events",
+    "queue", "message", "worker", "keeper", "dead", "schedule", "breaker", "mark", "celery", "events",
     "serve", "top", "sla", "event", "audit", "token", "doctor", "bench", "config", "completion", "demo",
 )  # fmt: skip
 

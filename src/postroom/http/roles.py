@@ -71,8 +71,8 @@ RIGHTS: dict[str, Action] = {
         Action.PUBLIC: "health dashboard.show session.create session.delete session.show",
         Action.READ: "metrics queue.list queue.show queue.stats queue.history message.find message.show "
         "dead.list dead.show dead.groups breaker.list schedule.list worker.list topic.list "
-        "topic.read event.stream counters.show samples.show upcoming.show sla.show job.list job.show "
-        "schema.show service.list service.stats archive.list archive.show archive.groups",
+        "topic.read event.stream counters.show samples.show upcoming.show mark.list sla.show "
+        "job.list job.show schema.show service.list service.stats archive.list archive.show archive.groups",
         Action.AUDIT: "audit.list",
         Action.RAW: "message.raw dead.export archive.export",
         Action.PUT: "message.put",
@@ -83,7 +83,7 @@ RIGHTS: dict[str, Action] = {
         Action.PAUSE: "queue.pause queue.resume",
         Action.REPLAY: "dead.replay archive.replay job.cancel",
         Action.DISCARD: "dead.discard dead.import archive.discard",
-        Action.NOTE: "dead.note archive.note",
+        Action.NOTE: "dead.note archive.note mark.add",
         Action.BREAKER: "breaker.open breaker.close",
         Action.SCHEDULE: "schedule.run_now schedule.pause schedule.resume",
         Action.WORKER: "worker.quiet worker.resume worker.stop",

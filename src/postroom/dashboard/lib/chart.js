@@ -12,6 +12,10 @@ import { absolute, zone } from "./time.js";
  */
 
 /** @typedef {import("./router.js").Range} Range */
+/** @typedef {{at: number, text: string, cause: string, by: string, group: string}} Mark */
+
+/** What happened, by the colour of its cause. @type {Record<string, string>} */
+export const MARKS = { deploy: "accent", incident: "bad", note: "text-faint" };
 
 /** A colour token as it is in this theme, for a canvas, which knows no variables. @param {string} name */
 function token(name) {
@@ -24,11 +28,11 @@ function token(name) {
 }
 
 /**
- * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null, range?: Range | null, brush?: (range: Range) => void}} props
+ * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null, range?: Range | null, marks?: Mark[], brush?: (range: Range) => void}} props
  *   times: epoch ms; over: how far back it reaches (ms); name: what it shows, for screen readers; mark: how the axis writes a value;
- *   target: a level to compare with; range: show only this; brush: somebody drew over a part of it
+ *   target: a level to compare with; range: show only this; marks: what happened, where; brush: somebody drew over a part of it
  */
-export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null, range = null, brush }) {
+export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null, range = null, marks = [], brush }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {import("./ui.js").Plot | null} */ (null));
   const legend = useRef(/** @type {HTMLDivElement | null} */ (null));
@@ -40,6 +44,9 @@ export function Chart({ name, times, lines, text, mark = text, over = 0, height 
   newest.current = data;
   const drawn = useRef(brush);
   drawn.current = brush;
+  const marked = useRef(marks);
+  marked.current = marks;
+  useEffect(() => plot.current?.redraw(false), [marks.map((mark) => mark.at).join()]);
   useEffect(() => {
     const node = box.current;
     if (!node) return undefined;
@@ -48,7 +55,7 @@ export function Chart({ name, times, lines, text, mark = text, over = 0, height 
     // Without a server it cannot be fetched: the legend has the numbers, and the next page tries again.
     plotter().then((Plot) => {
       if (isOver) return;
-      const options = optionsOf({ lines, text, mark, over, height, log, target, range, drawn, width: node.clientWidth || 400, legend });
+      const options = optionsOf({ lines, text, mark, over, height, log, target, range, drawn, marked, width: node.clientWidth || 400, legend });
       plot.current = new Plot(options, newest.current, node);
       watcher.observe(node);
     }, () => undefined);
@@ -76,7 +83,7 @@ function said(values, text) {
 }
 
 /** @param {any} given @returns {any} */
-function optionsOf({ lines, text, mark, over, height, log, target, range, drawn, width, legend }) {
+function optionsOf({ lines, text, mark, over, height, log, target, range, drawn, marked, width, legend }) {
   const [faint, grid] = [token("text-faint"), token("line")];
   const font = "11px Inter, system-ui, sans-serif";
   const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
@@ -97,7 +104,10 @@ function optionsOf({ lines, text, mark, over, height, log, target, range, drawn,
     hooks: {
       setSelect: [(/** @type {uPlot} */ plot) => select(plot, drawn.current)],
       setCursor: [(/** @type {uPlot} */ plot) => point(plot, legend.current, text)],
-      draw: target == null ? [] : [(/** @type {uPlot} */ plot) => level(plot, target, faint)],
+      draw: [(/** @type {uPlot} */ plot) => {
+        if (target != null) level(plot, target, faint);
+        for (const each of marked.current) flag(plot, each.at, token(MARKS[each.cause] ?? "text-faint"));
+      }],
     },
   };
 }
@@ -152,6 +162,27 @@ function level(plot, value, colour) {
   ctx.restore();
 }
 
+/** A line from top to bottom where something happened, with a head to find it by. @param {import("./ui.js").Plot} plot @param {number} at @param {string} colour */
+function flag(plot, at, colour) {
+  const x = Math.round(plot.valToPos(at / 1_000, "x", true)), { left, width, top, height } = plot.bbox;
+  if (x < left || x > left + width) return;
+  const { ctx } = plot, size = 4 * devicePixelRatio;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = colour;
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, top);
+  ctx.lineTo(x, top + height);
+  ctx.stroke();
+  ctx.beginPath();
+  ctx.moveTo(x - size, top);
+  ctx.lineTo(x + size, top);
+  ctx.lineTo(x, top + size * 1.4);
+  ctx.fill();
+  ctx.restore();
+}
+
 /** @param {{values: (number | null)[], tone?: string, words?: string}} props */
 export function Sparkline({ values, tone = "accent", words = "" }) {
   const known = values.filter((value) => value != null);
@@ -171,4 +202,4 @@ export function Bars({ values, tone = "accent", words = "" }) {
 }
 
 /** The last 24 hours of something bad, by the hour. @param {{values: number[]}} props */
-export const Day = ({ values }) => html`<span class="day" title="The last 24 hours, by the hour"><${Bars} values=${values} tone="bad" words=${`${count(values.reduce((sum, each) => sum + each, 0))} died within 24 h`} /></span>`;
+export const Day = ({ values }) => html`<span class="last-day" title="The last 24 hours, by the hour"><${Bars} values=${values} tone="bad" words=${`${count(values.reduce((sum, each) => sum + each, 0))} died within 24 h`} /></span>`;

@@ -1,14 +1,18 @@
 /** Overview: is everything well, and if not, where and why; then the numbers. */
-import { Bars, Chart, Day, Sparkline } from "../lib/chart.js";
+import { post } from "../lib/api.js";
+import { Bars, Chart, Day, MARKS, Sparkline } from "../lib/chart.js";
 import { now } from "../lib/clock.js";
 import { standing, total, useLoaded } from "../lib/data.js";
+import { show } from "../lib/dialog.js";
 import { count, mark, plural, rate, short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Card, Empty, Head, Tabs } from "../lib/parts.js";
 import { href, useQuery, useRange } from "../lib/router.js";
+import { useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { brief, When } from "../lib/time.js";
-import { html } from "../lib/ui.js";
+import { act } from "../lib/toasts.js";
+import { html, useState } from "../lib/ui.js";
 import { findingsOf, findingsOfRoom } from "../lib/verdict.js";
 import { QueueTable } from "./queues.js";
 
@@ -119,10 +123,12 @@ export function Charts({ samples: hour, target = null, queue = "" }) {
   const [words, reach] = SPANS[over] ?? SPANS["1h"];
   const longer = useLoaded(reach > HOUR ? "samples" : null, { every: 60_000, query: { queue: queue || null, over } });
   const samples = reach > HOUR ? longer.data : hour;
+  const marks = useLoaded("marks", { every: 15_000, query: { over }, when: (event) => event.name === "audit" });
   const choice = html`<${Tabs} name="How far back" value=${over} set=${(/** @type {string} */ next) => { setRange(null); setOver(next); }} options=${Object.entries(SPANS).map(([value, [each]]) => ({ value, words: each }))} />`;
   return html`<section class="charts" aria-label="Charts"><div class="row">${choice}${range ? html`<${Selected} range=${range} queue=${queue} clear=${() => setRange(null)} />`
     : html`<span class="faint hint">Draw over a chart to look at a part of it.</span>`}</div>
-    <${Drawn} samples=${samples} words=${`last ${words.replace(/^1 /, "")}`} reach=${reach} range=${range} brush=${setRange} target=${target} /></section>`;
+    <${Drawn} samples=${samples} words=${`last ${words.replace(/^1 /, "")}`} reach=${reach} range=${range} brush=${setRange} target=${target} marks=${marks.data?.marks ?? []} />
+    <${Happened} marks=${marks.data?.marks ?? []} range=${range} reload=${marks.reload} /></section>`;
 }
 
 /** The range that was drawn, and where else to look at it. @param {{range: import("../lib/router.js").Range, queue: string, clear: () => void}} props */
@@ -130,19 +136,44 @@ const Selected = ({ range, queue, clear }) => html`<span class="selection-bar" r
   <a class="button small" href=${href("/dead", { q: `${queue ? `queue:${queue} ` : ""}since:${new Date(range.from).toISOString()} until:${new Date(range.to).toISOString()}` })}>What died then</a>
   <button class="button small" onClick=${clear}>Show all</button></span>`;
 
-/** @param {{samples: any, words: string, reach: number, range: import("../lib/router.js").Range | null, brush: (range: import("../lib/router.js").Range) => void, target: number | null}} props */
-function Drawn({ samples, words, reach, range, brush, target }) {
+/** @param {{samples: any, words: string, reach: number, range: import("../lib/router.js").Range | null, brush: (range: import("../lib/router.js").Range) => void, target: number | null, marks: import("../lib/chart.js").Mark[]}} props */
+function Drawn({ samples, words, reach, range, brush, target, marks }) {
   if (!samples) return null;
   if (samples.at.length < 2) return html`<${Card}><p class="muted">Charts begin as soon as a keeper has taken two samples: one every ten seconds.</p><//>`;
   const { at, rates, standing: kept, waits } = samples;
   return html`<div class="grid">
     <${Card} title="Messages a second" actions=${range ? "selected" : words}>
-      <${Chart} name="Messages a second" times=${at} over=${reach} range=${range} brush=${brush} text=${rate} lines=${[
+      <${Chart} name="Messages a second" times=${at} over=${reach} range=${range} brush=${brush} marks=${marks} text=${rate} lines=${[
         { words: "put", tone: "accent", values: rates.put }, { words: "done", tone: "good", values: rates.acked, fill: true },
         { words: "failed", tone: "bad", values: rates.retried.map((/** @type {number | null} */ each, /** @type {number} */ i) => (each == null ? null : each + (rates.dead[i] ?? 0))) }]} /><//>
     <${Card} title="Waiting" actions=${range ? "selected" : words}>
-      <${Chart} name="How long messages wait" times=${at} over=${reach} range=${range} brush=${brush} text=${span} mark=${mark} target=${target} lines=${[
+      <${Chart} name="How long messages wait" times=${at} over=${reach} range=${range} brush=${brush} marks=${marks} text=${span} mark=${mark} target=${target} lines=${[
         { words: "oldest ready", tone: "warn", values: kept.oldest, fill: true }, ...waited(at, waits)]} /><//></div>`;
+}
+
+/** What happened, in words: the newest first; the charts show where. @param {{marks: import("../lib/chart.js").Mark[], range: import("../lib/router.js").Range | null, reload: () => void}} props */
+function Happened({ marks, range, reload }) {
+  const may = useCan("note");
+  const shown = marks.filter((mark) => !range || (mark.at >= range.from && mark.at < range.to)).reverse();
+  if (!shown.length && !may) return null;
+  const add = () => show({ title: "Mark this moment", body: MarkForm }).then((text) => text && act(() => post("marks", { text }), { doing: "mark it", done: "It is on the charts." }).then(reload));
+  return html`<div class="happened"><ol aria-label="What happened">${shown.slice(0, LISTED).map((mark) => html`<li key=${`${mark.at} ${mark.text}`}>
+      <i style=${{ color: `var(--${MARKS[mark.cause] ?? "text-faint"})` }} aria-hidden="true"></i>${mark.group ? html`<a href=${href("/dead", { q: `group:${mark.group}` })}>${mark.text}</a>` : html`<b>${mark.text}</b>`}
+      <span class="faint">${mark.by ? `${mark.by}, ` : ""}<${When} at=${mark.at} /></span></li>`)}
+      ${shown.length > LISTED ? html`<li class="faint">and ${count(shown.length - LISTED)} before</li>` : null}</ol>
+    ${may ? html`<button class="button small" onClick=${add}><${Icon} name="plus" />Mark…</button>` : null}</div>`;
+}
+
+/** Marks that are listed; more are counted. */
+const LISTED = 4;
+
+/** @param {{close: (text?: string) => void}} props */
+function MarkForm({ close }) {
+  const [text, setText] = useState("");
+  return html`<form class="dialog-form" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); if (text.trim()) close(text.trim()); }}>
+    <p class="muted">Everybody sees it on the charts, for 30 days. A deployment does the same by <code>postroom mark add "deploy 1.2"</code>.</p>
+    <label class="field"><span>What happens now</span><input autofocus maxlength="120" placeholder="deploy 1.2" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></label>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!text.trim()}>Mark</button></footer></form>`;
 }
 
 /** The percentiles are by the minute, the samples every ten seconds: each minute's value where its samples are. @param {number[]} times @param {{at: number, p50: number | null, p95: number | null}[]} waits */

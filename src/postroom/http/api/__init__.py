@@ -10,6 +10,7 @@ from postroom.http.api import (
     dead,
     deliveries,
     jobs,
+    marks,
     messages,
     queues,
     room,
@@ -21,6 +22,7 @@ from postroom.http.api import (
 )
 
 NOUNS = (
-    queues, messages, deliveries, dead, transfer, jobs, breakers, schedules, topics, services, workers, room,
+    queues, messages, deliveries, dead, transfer, jobs, breakers, schedules, topics, services, workers,
+    marks, room,
 )  # fmt: skip
 ROUTES = [route for noun in NOUNS for route in noun.ROUTES]

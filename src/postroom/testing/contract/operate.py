@@ -271,7 +271,7 @@ class PauseContract(ContractBase):
         assert len(self.log("resume")) == 1
 
     def test_who_waits_is_rung_for_a_pause_that_has_an_end(self) -> None:
-        self.put(delay=HOUR)
+        self.declare()  # and no put: that would ring too
         waiter = self.waiter()
         self.engine.pause(self.queue, span=SECOND)
         assert waiter.wait(RING)
