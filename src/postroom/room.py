@@ -131,8 +131,22 @@ def read_url(url: str) -> tuple[SplitResult, str]:
     module = _ENGINES.get(parts.scheme)
     if module is None or "://" not in url:
         known = ", ".join(f"{scheme}://" for scheme in _ENGINES if "+" not in scheme)
-        raise ConfigError(f"url: there is no engine for {_scheme(url)}; this release has {known}")
+        meant = _meant(url.partition(":")[0])
+        raise ConfigError(f"url: there is no engine for {_scheme(url)}{meant}; this release has {known}")
     return parts, module
+
+
+def _meant(scheme: str) -> str:
+    """A word to whoever took one kind of URL for another, or mistyped it."""
+    import difflib  # here and not above: only for them
+
+    if scheme in ("amqp", "amqps"):
+        return " (RabbitMQ carries events between services: postroom.celery.events)"
+    bare = scheme.removeprefix("postroom+")
+    if bare != scheme and bare in _ENGINES:
+        return f" (only a broker_url of Celery begins so; here it is {bare}://)"
+    close = difflib.get_close_matches(scheme, _ENGINES, n=1)
+    return f" (did you mean {close[0]}://?)" if close else ""
 
 
 def _scheme(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import logging
 import ssl as tls
 from collections.abc import Mapping
@@ -98,9 +99,11 @@ def read(given: Mapping[str, Any]) -> Options:
         "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
+        close = difflib.get_close_matches(name, known, n=1)
         log.warning(
-            "broker_transport_options: Postroom has no option %r",
+            "broker_transport_options: Postroom has no option %r%s",
             name,
+            f"; did you mean {close[0]!r}?" if close else "",
             extra={"event": "celery.option_unknown", "option": name},
         )
     for name in _in_vain(given):
