@@ -17,7 +17,7 @@ import msgspec
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
-from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError
+from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError, did_you_mean
 from postroom.history import Lifecycle
 from postroom.model import Accepted, Claimed, NewMessage, Receipt, Settlement, Turned
 from postroom.policies import Policies
@@ -138,15 +138,13 @@ def read_url(url: str) -> tuple[SplitResult, str]:
 
 def _meant(scheme: str) -> str:
     """A word to whoever took one kind of URL for another, or mistyped it."""
-    import difflib  # here and not above: only for them
-
     if scheme in ("amqp", "amqps"):
         return " (RabbitMQ carries events between services: postroom.celery.events)"
     bare = scheme.removeprefix("postroom+")
     if bare != scheme and bare in _ENGINES:
         return f" (only a broker_url of Celery begins so; here it is {bare}://)"
-    close = difflib.get_close_matches(scheme, _ENGINES, n=1)
-    return f" (did you mean {close[0]}://?)" if close else ""
+    hint = did_you_mean(f"{scheme}://", [f"{each}://" for each in _ENGINES])
+    return hint and f" ({hint})"
 
 
 def _scheme(url: str) -> str:

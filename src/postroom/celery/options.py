@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import ssl as tls
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from postroom.breaker import Breaker
 from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
-from postroom.errors import InvalidInput
+from postroom.errors import InvalidInput, did_you_mean
 from postroom.limits import TOPIC_LIMIT
 from postroom.policy import Policy
 from postroom.rotation import ORDERS
@@ -99,11 +98,11 @@ def read(given: Mapping[str, Any]) -> Options:
         "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
-        close = difflib.get_close_matches(name, known, n=1)
+        hint = did_you_mean(name, known)
         log.warning(
             "broker_transport_options: Postroom has no option %r%s",
             name,
-            f"; did you mean {close[0]!r}?" if close else "",
+            hint and f"; {hint}",
             extra={"event": "celery.option_unknown", "option": name},
         )
     for name in _in_vain(given):
