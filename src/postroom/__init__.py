@@ -7,7 +7,6 @@ postroom.Worker(room, {"emails": handler}, concurrency=4).run()
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from postroom.delivery import Delivery
@@ -35,8 +34,6 @@ __all__ = [
     "Worker",
     "open",
 ]
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -105,7 +105,7 @@ class Sampler:
             except Closed:
                 raise
             except PostroomError as error:
-                log.info("not sampled", extra={"event": "charts.not_kept", "error": str(error)})
+                log.info("not sampled: %s", error, extra={"event": "charts.not_kept", "error": str(error)})
         return RINGS[0].step - now % RINGS[0].step
 
     def _sample(self, now: int, queues: Sequence[str], due: Sequence[Ring]) -> None:

@@ -52,7 +52,10 @@ def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessag
     if not options:
         return _plain_draft(body, policy)
     if unknown := options.keys() - PutOptions.__annotations__.keys():
-        raise InvalidInput(f"there is no option {', '.join(sorted(unknown))} for a message")
+        raise InvalidInput(
+            f"there is no option {', '.join(sorted(unknown))} for a message; "
+            f"there are {', '.join(PutOptions.__annotations__)}"
+        )
     if options.get("delay") is not None and options.get("at") is not None:
         raise InvalidInput("a message takes delay or at, not both")
     data, content_type = encode(body, options.get("content_type"))
@@ -107,9 +110,6 @@ def drafter(policy: Policy, **options: Unpack[PutOptions]) -> Callable[[Any], Ne
 
 _SHARED = [name for name in NewMessage.__struct_fields__ if name not in ("body", "id", "content_type")]
 _DEFAULTS = {name: getattr(NewMessage(), name) for name in _SHARED}
-
-
-#: Made once: a union written where it is used is built anew with every call.
 
 
 def calls(messages: list[NewMessage]) -> Iterator[list[NewMessage]]:

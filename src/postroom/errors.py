@@ -41,7 +41,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from postroom.duration import Duration
@@ -298,3 +298,11 @@ class BreakerOpen(Later):
     """The breaker is open: what it guards fails at present, and was not called."""
 
     code = "breaker_open"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for who mistyped a name: the known one that looks like it, or what else there is to say."""
+    import difflib  # here and not above: only for who mistyped
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else otherwise

@@ -209,14 +209,18 @@ class Runner:
             self._thread.join(patience)
 
     def _run(self) -> None:
+        told = ""
         while not self._stop.is_set():
             self._poked.clear()
             try:
                 self.tick()
+                told = ""
             except Closed:
                 return
             except Exception as error:  # whatever an engine raises, the next look may succeed
-                log.warning("jobs failed", extra={"event": "jobs.failed", "error": str(error)})
+                if str(error) != told:  # an outage is told once, not with every look
+                    told = str(error)
+                    log.warning("jobs wait: %s", told, extra={"event": "jobs.failed", "error": told})
             self._poked.wait(_LOOK)
 
     def tick(self) -> None:

@@ -126,7 +126,7 @@ class Keeper:
             except Closed:
                 return
             except Exception as error:  # whatever an engine raises, the keeper goes on
-                log.warning("keeper failed", extra={"event": "keeper.failed", "error": str(error)})
+                log.warning("keeper failed: %s", error, extra={"event": "keeper.failed", "error": str(error)})
                 wake = self._interval
             # Never in a tight circle, whatever a queue answers.
             self._stop.wait(max(0.01, wake / 1_000 - (time.monotonic() - began)))

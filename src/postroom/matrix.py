@@ -6,13 +6,13 @@ hardly as meant. Each names its table, its key and its line, and says what to do
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from postroom.config import Config, Http
 from postroom.duration import format_duration
+from postroom.errors import did_you_mean
 from postroom.policy import Policy
 from postroom.role import Role, Share
 
@@ -149,8 +149,7 @@ def _unknown_queues(config: Config, role: Role) -> Iterator[Found]:
 
 
 def _meant(config: Config, queue: str) -> str:
-    close = difflib.get_close_matches(queue, config.declared, n=1)
-    return f"did you mean {close[0]}?" if close else f"add a table [queues.{queue}]"
+    return did_you_mean(queue, config.declared, f"add a table [queues.{queue}]")
 
 
 def _pool(config: Config, role: Role) -> Iterator[Found]:

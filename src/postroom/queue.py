@@ -23,6 +23,7 @@ from postroom.errors import (
     PostroomError,
     RateLimited,
     Uncertain,
+    did_you_mean,
 )
 from postroom.limits import check_key, check_name
 from postroom.logs import Log
@@ -204,11 +205,8 @@ class Queue:
         """What is stored of the queue. Raises NotFound: a name with a slip must not make a new one."""
         if infos := self.room.engine.queues([self.name]):
             return infos[0]
-        import difflib  # here and not above: only for who mistyped
-
-        close = difflib.get_close_matches(self.name, [info.name for info in self.room.queues()], n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise NotFound(f"there is no queue {self.name!r}{hint}")
+        hint = did_you_mean(self.name, [info.name for info in self.room.queues()])
+        raise NotFound(f"there is no queue {self.name!r}{hint and f'; {hint}'}")
 
     def stats(self) -> QueueStats:
         return self.room.engine.stats(self.name)

@@ -101,7 +101,7 @@ class Schedules:
             raise
         except PostroomError as error:  # a full queue, a hook that refuses: the slot is tried again
             extra = {"event": "schedule.failed", "schedule": schedule.name, "error": str(error)}
-            log.warning("schedule failed", extra=extra)
+            log.warning("schedule %s failed: %s", schedule.name, error, extra=extra)
             return now + ON_TIME // 10
         upcoming = schedule.next_slot(now)
         return now + _LOOK if upcoming is None else min(upcoming, now + _LOOK)
@@ -132,7 +132,7 @@ class Schedules:
         ahead = standing.done_until > now + _FUTURE
         if ahead:
             extra = {"event": "schedule.clock", "schedule": schedule.name}
-            log.warning("schedule was ahead of the clock and begins now", extra=extra)
+            log.warning("schedule %s was ahead of the clock and begins now", schedule.name, extra=extra)
         if ahead or standing.schedule.when != schedule.when:  # what was due by other times is not missed
             standing = msgspec.structs.replace(standing, done_until=now)
         return standing, version, ahead or standing.schedule != schedule
@@ -157,7 +157,8 @@ class Schedules:
             remember=REMEMBER,
         )
         extra = {"event": "schedule.put", "schedule": schedule.name, "queue": schedule.queue}
-        log.info("schedule put", extra={**extra, "message_id": put.id, "is_new": put.created})
+        told = {**extra, "message_id": put.id, "is_new": put.created}
+        log.info("schedule %s put %s", schedule.name, put.id, extra=told)
         return put
 
     # --- for people -------------------------------------------------------------------------
@@ -239,4 +240,4 @@ def _end(schedule: Schedule, slot: int) -> int | None:
 
 def _tell_missed(schedule: Schedule, count: int) -> None:
     extra = {"event": "schedule.missed", "schedule": schedule.name, "count": count, "missed": schedule.missed}
-    log.warning("schedule missed slots", extra=extra)
+    log.warning("schedule %s missed slots: %d are passed over", schedule.name, count, extra=extra)

@@ -240,7 +240,8 @@ class Attendance:
             except Closed:
                 return
             except Exception as error:  # whatever an engine raises, the worker goes on, and so does this
-                log.info("attendance failed", extra={"event": "attendance.failed", "error": str(error)})
+                extra = {"event": "attendance.failed", "error": str(error)}
+                log.info("attendance failed: %s", error, extra=extra)
 
 
 def _bounded(info: WorkerInfo, started: int, *, hears: bool) -> WorkerInfo:

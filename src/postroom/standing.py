@@ -211,7 +211,7 @@ class Shared:
             yield
         except PostroomError as error:
             extra = {"event": "breaker.store_failed", "breaker": self._name, "error": str(error)}
-            log.warning("breaker %r cannot reach its store", self._name, extra=extra)
+            log.warning("breaker %r cannot reach its store: %s", self._name, error, extra=extra)
 
 
 def _over() -> Standing:

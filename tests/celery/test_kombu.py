@@ -704,6 +704,7 @@ def test_who_wants_to_hear_of_workers_does_not_read_what_is_said_of_tasks(connec
 def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
     read({"visibility_timeout": 30, "visibilty_timeout": 30})
     assert [vars(record)["option"] for record in caplog.records] == ["visibilty_timeout"]
+    assert "did you mean visibility_timeout?" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from postroom import audit
 from postroom.deadletters import DeadLetters, Filter
-from postroom.errors import EngineUnavailable
+from postroom.errors import Closed, EngineUnavailable
 from postroom.jobs import Job, Jobs, JobState, Runner
 from postroom.room import Room
 from tests.dead.letters import bury
@@ -95,6 +95,26 @@ def test_an_outage_is_no_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> Non
     Runner(room).tick()
     ended = Jobs(room).get(job.id)
     assert (ended.state, ended.done) == (JobState.DONE, ALL)
+
+
+def test_an_outage_is_told_once_with_its_reason(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = [EngineUnavailable("no route")] * 3
+    answers = iter([*away, None, *away, Closed("the end")])
+
+    def tick() -> None:
+        if answer := next(answers):
+            raise answer
+
+    runner = Runner(room)
+    monkeypatch.setattr(runner, "tick", tick)
+    monkeypatch.setattr("postroom.jobs._LOOK", 0)
+    runner.start()
+    assert runner._thread is not None
+    runner._thread.join(30)
+    assert next(answers, None) is None
+    assert [record.getMessage() for record in caplog.records] == ["jobs wait: no route"] * 2
 
 
 def test_the_audit_says_that_a_job_was_cancelled(room: Room) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -88,6 +90,21 @@ def test_a_log_line_about_a_handler_says_which_message(room: Room, caplog: pytes
     (record,) = [record for record in caplog.records if record.__dict__.get("event") == "handler.failed"]
     assert put.id in record.getMessage()
     assert "no such customer" in record.getMessage()
+
+
+def test_a_program_that_configures_no_logging_is_told_why_its_handler_fails() -> None:
+    program = """
+import postroom
+
+with postroom.open("memory://") as room:
+    room.queue("q").put({"to": "ada"})
+    postroom.Worker(room, {"q": lambda delivery: delivery.body["too"]}).run(drain=True)
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and not ran.stdout
+    assert "handler failed on" in ran.stderr
+    assert "KeyError: 'too'" in ran.stderr
 
 
 def test_one_id_is_not_given_to_many(room: Room) -> None:

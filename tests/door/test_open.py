@@ -267,3 +267,19 @@ def test_a_dead_letter_can_be_looked_at_by_state_or_by_its_name(room: Room) -> N
     queue = room.queue("q")
     queue.put(1)
     assert queue.find("ready") == queue.find(State.READY)
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("reddis://localhost", "did you mean redis://?"),
+        ("redis:/localhost", "did you mean redis://?"),
+        ("postroom+redis://localhost", "here it is redis://"),
+        ("amqp://localhost", "postroom.celery.events"),
+        ("postgresql://user:hunter2@localhost", "for 'postgresql'; this release has sqlite://"),
+    ],
+)
+def test_a_url_of_another_kind_comes_with_a_hint(url: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        postroom.open(url)
+    assert hint in str(caught.value) and "hunter2" not in str(caught.value)

@@ -529,3 +529,8 @@ def test_an_engine_of_a_given_size_refuses_by_itself() -> None:
     room = room_on(MemoryEngine(max_body=10))
     refused(lambda: room.queue("q").put(b"x" * 11), BodyTooLarge)
     room.close()
+
+
+def test_a_mistyped_option_is_told_which_there_are(room: Room) -> None:
+    with pytest.raises(InvalidInput, match=r"no option dely for a message; there are kind, priority, delay"):
+        room.queue("q").put({}, dely="10m")  # type: ignore[call-arg]

@@ -230,7 +230,7 @@ def test_all_puts_the_latest_hundred_and_tells_of_the_others(
     ages = missed(engine, clock, "all", "500m", every="1m")
     assert ages == list(range(100, -1, -1))
     (record,) = [r for r in caplog.records if getattr(r, "event", "") == "schedule.missed"]
-    assert record.getMessage() == "schedule missed slots"
+    assert record.getMessage() == f"schedule it missed slots: {record.__dict__['count']} are passed over"
     (standing,) = Schedules(planned(engine)).standings()
     assert standing.skipped == record.__dict__["count"] > 0
 
@@ -261,7 +261,9 @@ def test_a_queue_that_is_full_gets_the_slot_later(
     schedules.tick()
     clock.advance("1h")
     schedules.tick()
-    assert [r.getMessage() for r in caplog.records] == ["schedule failed"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "schedule it failed: reports: 1 of 1 are waiting, there is no room for 1 more"
+    ]
     assert len(waiting(room, "other")) == 1, "one schedule does not stop another"
     room.queue("reports").purge()
     clock.advance("10s")

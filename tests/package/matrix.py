@@ -63,10 +63,14 @@ def verify_types(venv: Path) -> None:
     )
     report = json.loads(ran.stdout[ran.stdout.index("{") :])["typeCompleteness"]
     unknown = [
-        symbol["name"] for symbol in report["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]
+        f"  {symbol['name']}: {each['message']}"
+        for symbol in report["symbols"]
+        if symbol["isExported"] and not symbol["isTypeKnown"]
+        for each in symbol["diagnostics"] or [{"message": "something in it"}]
     ]
     score = report["completenessScore"]
-    assert score == 1 and not unknown, f"{score:.2%} of the public names have a type; not these: {unknown}"
+    reasons = "\n".join(unknown)
+    assert score == 1 and not unknown, f"{score:.2%} of the public names have a type; not these:\n{reasons}"
     print(f"types: {score:.0%} of {sum(report['exportedSymbolCounts'].values())} public names", flush=True)
 
 

@@ -63,7 +63,7 @@ class Scheduler(celery.beat.Scheduler):
         try:
             return float(min(self._book.tick() / 1_000, self.max_interval))
         except PostroomError as error:
-            log.warning("beat failed", extra={"event": "celery.beat_failed", "error": str(error)})
+            log.warning("beat failed: %s", error, extra={"event": "celery.beat_failed", "error": str(error)})
             return _AWAY
 
     def _room(self) -> Room:

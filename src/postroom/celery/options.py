@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from postroom.breaker import Breaker
 from postroom.config import Config, load
 from postroom.duration import Duration, format_duration, milliseconds
-from postroom.errors import InvalidInput
+from postroom.errors import InvalidInput, did_you_mean
 from postroom.limits import MAX_ATTEMPTS, MAX_TOPIC, TOPIC_LIMIT, check_between
 from postroom.policy import Policy
 from postroom.rotation import ORDERS
@@ -99,9 +99,11 @@ def read(given: Mapping[str, Any]) -> Options:
         "master_name", "config", *_IN_URL, *_KOMBUS, *_NOT_NEEDED, *_WITHOUT_EFFECT,
     }  # fmt: skip
     for name in sorted(set(given) - known):
+        hint = did_you_mean(name, known)
         log.warning(
-            "broker_transport_options: Postroom has no option %r",
+            "broker_transport_options: Postroom has no option %r%s",
             name,
+            hint and f"; {hint}",
             extra={"event": "celery.option_unknown", "option": name},
         )
     for name in _in_vain(given):

@@ -13,10 +13,14 @@ Only this package imports typer and rich, and only once a command runs.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
 from postroom.errors import MissingExtra, PostroomError
+
+# A command says itself what went wrong; those that run for long begin a log (`logs.begin`).
+logging.getLogger("postroom").addHandler(logging.NullHandler())
 
 UNHEALTHY = 6
 

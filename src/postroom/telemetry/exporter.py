@@ -98,7 +98,8 @@ class RoomCollector(Collector):
         try:
             families = list(self._families(own))
         except PostroomError as error:
-            log.warning("scrape failed", extra={"event": "telemetry.scrape_failed", "error": str(error)})
+            extra = {"event": "telemetry.scrape_failed", "error": str(error)}
+            log.warning("a scrape failed: %s", error, extra=extra)
             yield gauge("engine_up", _UP, (), [((), 0)])
             return
         yield gauge("engine_up", _UP, (), [((), 1)])

@@ -76,7 +76,8 @@ class Heartbeat:
             except Closed:
                 return
             except Exception as error:  # whatever an engine raises, the heart goes on
-                log.warning("heartbeat failed", extra={"event": "heartbeat.failed", "error": str(error)})
+                extra = {"event": "heartbeat.failed", "error": str(error)}
+                log.warning("heartbeat failed: %s", error, extra=extra)
                 self._stop.wait(min(_RETRY, self._third()))
 
     def _third(self) -> float:

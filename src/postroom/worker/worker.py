@@ -362,7 +362,8 @@ class Worker:
         if dispatcher.busy:
             ids = [delivery.id for delivery in dispatcher.holding()]
             log.error(
-                "stopped with unfinished work: it is delivered again when its lease is over",
+                "stopped with unfinished work, which comes back when its lease is over: %d messages",
+                len(ids),
                 extra={"event": "worker.unfinished", "count": len(ids), "ids": ids[:50]},
             )
 
@@ -410,4 +411,4 @@ class Worker:
 def _warn(error: Exception) -> None:
     expected = isinstance(error, PostroomError)
     extra = {"event": "worker.engine_failed", "error": str(error)}
-    log.warning("engine failed", exc_info=None if expected else error, extra=extra)
+    log.warning("engine failed: %s", error, exc_info=None if expected else error, extra=extra)

@@ -39,7 +39,8 @@ class EventsCollector(Collector):
         try:
             standing = look(app)
         except PostroomError as error:
-            log.warning("scrape failed", extra={"event": "telemetry.scrape_failed", "error": str(error)})
+            extra = {"event": "telemetry.scrape_failed", "error": str(error)}
+            log.warning("a scrape failed: %s", error, extra=extra)
             yield gauge("events_broker_up", "Whether RabbitMQ answers.", _BY, [(service, 0)])
             return
         yield gauge("events_broker_up", "Whether RabbitMQ answers.", _BY, [(service, 1)])

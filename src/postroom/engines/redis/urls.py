@@ -11,7 +11,6 @@ Options stand behind a `?`: see `OPTIONS`. A password never appears in a message
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 from postroom.duration import milliseconds
-from postroom.errors import ConfigError, InvalidInput
+from postroom.errors import ConfigError, InvalidInput, did_you_mean
 
 Mode = Literal["single", "socket", "sentinel", "cluster"]
 
@@ -277,8 +276,7 @@ def _options(query: str) -> dict[str, Any]:
 
 
 def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, OPTIONS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(OPTIONS)}"
+    hint = did_you_mean(name, OPTIONS, f"there are {', '.join(OPTIONS)}")
     return f"redis:// has no option {name!r:.80}; {hint}"
 
 
