@@ -22,7 +22,6 @@ from postroom.engines.redis.names import Names
 from postroom.engines.redis.packing import (
     draft,
     entries_of,
-    is_straightforward,
     policy_parts,
     raw_id,
     utf8,
@@ -181,9 +180,12 @@ class RedisEngine(Engine):
 
     def _put_one(self, queue: str, message: NewMessage) -> Accepted | None:
         """Put it the short way, which is there for what most messages are; None: nothing was done."""
-        if self._replicated or not is_straightforward(message):
+        if self._replicated or message.unique_key or message.failure:
             return None
-        reply = self._step(scripts.PUT_ONE, queue, *draft(message), keys=self._names.put_one(queue))
+        id, head, rest = draft(message)
+        if head[2]:  # not now, or not forever
+            return None
+        reply = self._step(scripts.PUT_ONE, queue, id, head, rest, keys=self._names.put_one(queue))
         return Accepted([Put(message.id)], calls.depth_of(reply)) if reply else None
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:

@@ -45,7 +45,10 @@ class Names:
 
     def put_one(self, queue: str) -> tuple[bytes, ...]:
         """The keys that the put of one plain message takes."""
-        self.queue(queue)
+        try:
+            return self._put_one[queue]
+        except (KeyError, TypeError):
+            self.queue(queue)
         return self._put_one[queue]
 
     def wake(self, queue: str) -> bytes:

@@ -53,6 +53,7 @@ def raw_id(id: str) -> bytes:
 
 _PLAIN = [bytes((0, priority, 0)) for priority in range(256)]
 _UNSET = (None,) * 6
+_UNNUMBERED = (None,) * 3
 
 
 def is_plain(message: NewMessage) -> bool:
@@ -65,18 +66,11 @@ def is_plain(message: NewMessage) -> bool:
     )  # fmt: skip
 
 
-def is_straightforward(message: NewMessage) -> bool:
-    """Whether it is due now, never expires, has no unique_key and is no dead letter."""
-    return (
-        not (message.delay or message.unique_key or message.failure)
-        and message.due is None
-        and message.ttl is None
-        and message.expires is None
-    )
-
-
 def draft(message: NewMessage) -> tuple[bytes, bytes, bytes]:
-    """A new message for the script `put`: its id, what its head will say, and what comes behind that."""
+    """A new message for the script `put`: its id, what its head will say, and what comes behind that.
+
+    The third byte of the head says how it is due and expires: 0 for now, and never.
+    """
     id = bytes.fromhex(message.id)
     if is_plain(message):
         return id, _PLAIN[message.priority], message.body
@@ -103,6 +97,8 @@ def _times(message: NewMessage) -> tuple[int, bytes]:
 
 
 def _numbers(message: NewMessage) -> tuple[int, bytes]:
+    if (message.ack_timeout, message.max_attempts, message.remember) == _UNNUMBERED:
+        return 0, b""
     flags, numbers = 0, b""
     for flag, number in (
         (_HAS_ACK, message.ack_timeout),
@@ -116,7 +112,7 @@ def _numbers(message: NewMessage) -> tuple[int, bytes]:
 
 def _names(message: NewMessage) -> bytes:
     kind, task = message.kind.encode(), (message.correlation_id or "").encode()
-    return bytes((len(kind),)) + kind + bytes((len(task),)) + task if kind or task else b""
+    return b"%c%b%c%b" % (len(kind), kind, len(task), task) if kind or task else b""
 
 
 def _texts(message: NewMessage) -> bytes:
