@@ -21,6 +21,7 @@ from kombu.exceptions import ChannelError, OperationalError
 from kombu.serialization import loads
 
 import postroom
+from postroom.celery import publish_group
 from postroom.celery.options import read, url_of
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable, InvalidInput, Uncertain
@@ -527,6 +528,30 @@ def test_a_batch_is_one_put(connection: Any, monkeypatch: pytest.MonkeyPatch) ->
             producer.publish(n, routing_key="jobs")
     assert puts == [100]
     assert engine.stats("jobs").ready == 100
+
+
+def test_a_group_declares_each_queue_once_and_reaches_what_its_exchange_is_bound_to(
+    connection: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has declared the exchanges before: the group itself must bind them, but not task by task."""
+    app = Celery("app", broker=url, set_as_current=False)
+    topic = Exchange("topics", type="topic")
+    app.conf.task_queues = [Queue(name, topic, routing_key=f"{name}.*") for name in ("red", "blue")]
+    bound: list[str] = []
+    bind = Queue.bind
+
+    def counted(queue: Any, channel: Any) -> Any:
+        bound.append(queue.name)
+        return bind(queue, channel)
+
+    monkeypatch.setattr(Queue, "bind", counted)
+    tasks = [app.signature("some.task", queue=name, routing_key=f"{name}.x") for name in ("red", "blue") * 5]
+    for _ in range(2):
+        publish_group(tasks, app=app)
+    engine = office(connection).room.engine
+    assert [engine.stats(name).ready for name in ("red", "blue")] == [10, 10]
+    assert bound == ["red", "blue"] * 2
+    app.close()
 
 
 def test_a_prefetch_is_claimed_in_one_turn_and_acks_ride_along(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from postroom.errors import PostroomError
@@ -71,9 +71,29 @@ def publish_group(signatures: Iterable[Any], *, app: Any = None, **options: Any)
     with app.producer_pool.acquire(block=True) as producer:
         channel = producer.channel
         batch = channel.collecting = PublishBatch(channel)
+        producer.maybe_declare = _Once(producer.maybe_declare)
         try:
             results = [signature.apply_async(producer=producer, **options) for signature in signatures]
         finally:
             channel.collecting = None
+            del producer.maybe_declare
         batch.flush()
     return results
+
+
+class _Once:
+    """Declares everything that it is asked to once.
+
+    Kombu knows what it has declared as well, but makes a copy of the queue for every publish before it looks:
+    a fifth of the time that a publish into a group took.
+    """
+
+    def __init__(self, declare: Callable[..., Any]) -> None:
+        self._declare = declare
+        #: By identity; they are kept, so that no other gets the same.
+        self._declared: dict[int, Any] = {}
+
+    def __call__(self, entity: Any, **how: Any) -> None:
+        if id(entity) not in self._declared:
+            self._declare(entity, **how)
+            self._declared[id(entity)] = entity
