@@ -3,7 +3,8 @@
 SETTINGS are Celery's, as JSON; the arguments are those of `celery worker`. One more setting is ours:
 "bench_count", how many tasks there will be; 0 for a worker that only says when it is ready and when its first
 task began. Prints one JSON object a line: {"ready": time}, {"first": time}, and after all of them
-{"rate": tasks a second, "lateness": […]}. The first tenth is not counted, in which a process warms up.
+{"rate": tasks a second, "cpu": seconds of the processor a task, in this process, "lateness": […]}. The first
+tenth is not counted, in which a process warms up.
 
 Ends when it is killed, by whoever started it.
 """
@@ -53,13 +54,13 @@ def _watch(ready: threading.Event, ready_at: list[float], count: int) -> None:
         _say(first=first[0])
         return
     done = state.all_total_count
-    warm, began = count // 10, 0.0
+    warm = count // 10
     _until(lambda: done[0] >= warm)
-    warm, began = done[0], time.perf_counter()
+    warm, began, began_own = done[0], time.perf_counter(), time.process_time()
     # Begun, and none is left under way: done, whichever pool it is.
     _until(lambda: done[0] >= count and not state.active_requests)
-    spent = time.perf_counter() - began
-    _say(rate=(count - warm) / spent, lateness=lateness)
+    spent, own = time.perf_counter() - began, time.process_time() - began_own
+    _say(rate=(count - warm) / spent, cpu=own / (count - warm), lateness=lateness)
 
 
 def _until(condition: Any) -> None:

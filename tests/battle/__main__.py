@@ -3,6 +3,8 @@
     make battle                                     all legs, 40 minutes of load
     make battle ARGS="--only redis --minutes 5"     legs whose name has these words, such as sqlite-native
     make battle ARGS="--seed 7 --record"            other dice; append the tables to the documentation
+    make battle ARGS="--only rabbitmq-prefork --minutes 5 --jobs 20000 --blows hard=10,restart=2"
+                                                    so many events, ten workers and twice RabbitMQ by kill -9
 
 A leg that is finished is not fought again: an interrupted run goes on where it was when the same command
 is given again (`--fresh`: from the beginning). What a leg that went wrong has written down is kept.
@@ -18,7 +20,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.battle import report
@@ -32,11 +34,13 @@ class Campaign:
     """A run: its settings, and the folder that says which of its legs are finished."""
 
     def __init__(
-        self, state: Path, legs: Sequence[Leg], *, minutes: float, seed: int, rate: float = 1.0
-    ) -> None:
+        self, state: Path, legs: Sequence[Leg], *, minutes: float, seed: int, rate: float = 1.0,
+        jobs: int = 0, blows: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.legs, self.seed, self.rate, self.jobs, self.blows = legs, seed, rate, jobs, blows or {}
         # Other settings are another run.
-        self.folder = state / f"seed-{seed}-{minutes / len(legs) * 60:.0f}s-x{rate:g}"
-        self.legs, self.seed, self.rate = legs, seed, rate
+        counted = "".join(f"-{count}{kind}" for kind, count in (("", jobs), *self.blows.items()) if count)
+        self.folder = state / f"seed-{seed}-{minutes / len(legs) * 60:.0f}s-x{rate:g}{counted}"
         self.seconds = minutes * 60 / len(legs)
 
     def results(self) -> dict[str, report.Figures]:
@@ -65,7 +69,9 @@ class Campaign:
         shutil.rmtree(field, ignore_errors=True)
         field.mkdir(parents=True)
         with opened(leg.store, field) as store:
-            fight = Fight(leg, store, field, self.seed, self.seconds, self.rate)
+            fight = Fight(
+                leg, store, field, self.seed, self.seconds, self.rate, jobs=self.jobs, blows=self.blows
+            )
             found = report.figures(leg, fight.run(), fight.faults)
         draft = self._result(leg).with_suffix(".draft")
         draft.write_text(json.dumps(found, indent=1))
@@ -108,6 +114,14 @@ def mount_privately() -> None:
     os.execvp(unshare[0], [*unshare, sys.executable, "-m", "tests.battle", *sys.argv[1:]])
 
 
+def counted(text: str) -> dict[str, int]:
+    """`hard=10,restart=2`, as a number for each."""
+    parts = [part.partition("=") for part in text.split(",") if part]
+    if not all(count.isdigit() for _, _, count in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like hard=10,restart=2")
+    return {kind: int(count) for kind, _, count in parts}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.battle", description=(__doc__ or "").splitlines()[0]
@@ -118,6 +132,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=40.0, help="of load, in all legs together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1.0, help="times as many jobs a second")
+    parser.add_argument("--jobs", type=int, default=0, help="so many in each leg, however long that takes")
+    parser.add_argument(
+        "--blows", type=counted, default={}, help="so many of each, such as hard=10,restart=2"
+    )
     parser.add_argument("--state", type=Path, default=STATE, help="the folder of what is finished")
     parser.add_argument("--fresh", action="store_true", help="forget what is finished")
     parser.add_argument("--record", action="store_true", help=f"append the tables to {report.RESULTS.name}")
@@ -128,7 +146,10 @@ def main() -> int:
     if not legs:
         parser.error(f"no leg has any of these words; there are {', '.join(leg.name for leg in LEGS)}")
     mount_privately()
-    campaign = Campaign(given.state, legs, minutes=given.minutes, seed=given.seed, rate=given.rate)
+    campaign = Campaign(
+        given.state, legs, minutes=given.minutes, seed=given.seed, rate=given.rate, jobs=given.jobs,
+        blows=given.blows,
+    )  # fmt: skip
     if given.fresh:
         campaign.begin_anew()
     campaign.run()

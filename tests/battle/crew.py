@@ -156,9 +156,10 @@ def worker_command(crew: str, url: str, name: str) -> list[str]:
     return [*celery, "-n", f"{name}@battle", "--pool", crew, "--concurrency", "4"]
 
 
-def producer_command(crew: str, url: str, seed: int, rate: float, longest: float) -> list[str]:
+def producer_command(crew: str, url: str, seed: int, rate: float, longest: float, most: int = 0) -> list[str]:
     door = "native" if crew == "native" else "events" if _is_amqp(url) else "celery"
-    return [sys.executable, "-m", "tests.battle.producer", door, url, str(seed), f"{rate:g}", f"{longest:g}"]
+    told = (door, url, str(seed), f"{rate:g}", f"{longest:g}", str(most))
+    return [sys.executable, "-m", "tests.battle.producer", *told]
 
 
 def _is_amqp(url: str) -> bool:

@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +91,15 @@ def plan(chance: random.Random, seconds: float, hurts: list[str]) -> list[Strike
     return sorted(strikes)
 
 
+def given(chance: random.Random, seconds: float, blows: Mapping[str, int]) -> list[Strike]:
+    """So many of each, in an order by dice, and each in a part of the time of its own."""
+    kinds = [kind for kind, count in blows.items() for _ in range(count)]
+    mixed = chance.sample(kinds, len(kinds))
+    return [
+        Strike((n + chance.uniform(0.2, 0.8)) / len(mixed) * seconds, kind) for n, kind in enumerate(mixed)
+    ]
+
+
 class Ledgers:
     """All lines of a folder so far; reads only what is new."""
 
@@ -128,7 +137,10 @@ class Ledgers:
 
 @dataclass
 class Fight:
-    """`rate`: times as many jobs as the leg's own pace."""
+    """`rate`: times as many jobs as the leg's own pace.
+
+    `jobs`: so many and no more, however long that takes; `blows`: so many of each kind, in place of the dice.
+    """
 
     leg: Leg
     store: Store
@@ -140,6 +152,8 @@ class Fight:
     lease: float = LEASE
     window: float = WINDOW
     quiet: bool = False
+    jobs: int = 0
+    blows: Mapping[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     crew: list[Member] = field(default_factory=list)
     #: Who did not end as it was asked to.
@@ -155,15 +169,28 @@ class Fight:
         self._shown = 0.0
 
     def run(self) -> Verdict:
-        strikes = plan(self.chance, self.seconds, sorted(self.store.hurts))
+        strikes = self._plan()
         with self.fighting() as producer:
             began, total = time.monotonic(), len(strikes)
-            while strikes or time.monotonic() < began + self.seconds:
+            while strikes or not self._has_all(began):
                 if strikes and time.monotonic() >= began + strikes[0].at and self._strike(strikes[0].kind):
                     strikes.pop(0)
                 self.look(f"{total - len(strikes)} of {total} blows")
             self.drain(producer)
         return self.judge()
+
+    def _plan(self) -> list[Strike]:
+        if unknown := set(self.blows) - set(BLOWS) - set(self.store.hurts):
+            raise ValueError(f"{self.leg.name} knows no blow {', '.join(sorted(unknown))}")
+        if self.blows:
+            return given(self.chance, self.seconds, self.blows)
+        return plan(self.chance, self.seconds, sorted(self.store.hurts))
+
+    def _has_all(self, began: float) -> bool:
+        """Whether there has been as much load as was asked for."""
+        if self.jobs:
+            return len(self.ledgers.accepted) >= self.jobs * len(self.leg.services)
+        return time.monotonic() >= began + self.seconds
 
     @contextlib.contextmanager
     def _probing(self) -> Iterator[None]:
@@ -204,7 +231,9 @@ class Fight:
                 for member in self.crew:
                     member.await_ready()
                 rate, longest = self.leg.pace
-                command = producer_command(self.leg.crew, self._url, self.seed, rate * self.rate, longest)
+                command = producer_command(
+                    self.leg.crew, self._url, self.seed, rate * self.rate, longest, self.jobs
+                )
                 everybody.append(Member("producer", command, self.folder, self._environ))
                 yield everybody[0]
             finally:
@@ -255,11 +284,11 @@ class Fight:
             self.faults.append(Fault("ended by itself", now, now, member.name))
 
     def _hurt(self, kind: str) -> bool:
-        """And every second time somebody is killed meanwhile."""
+        """And every second time somebody is killed meanwhile, unless the blows are counted."""
         began = time.monotonic()
         with self.store.hurts[kind](self.chance):
             stores.let_pass(self.chance, kind)
-            if self.chance.random() < 0.5:
+            if not self.blows and self.chance.random() < 0.5:
                 self._end_one("hard")
         self.faults.append(Fault(kind, began, time.monotonic()))
         return True
@@ -281,7 +310,8 @@ class Fight:
 
     def drain(self, producer: Member) -> None:
         """No more of it: until everything that was accepted has ended, or nothing has happened for long."""
-        producer.process.terminate()
+        if not self.jobs:  # else it ends by itself
+            producer.process.terminate()
         self._see_off(producer)
         self.ledgers.update()
         seen, last = 0, time.monotonic()

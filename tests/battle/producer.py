@@ -1,6 +1,7 @@
-"""A producer in a process of its own: `python -m tests.battle.producer DOOR URL SEED RATE LONGEST`.
+"""A producer in a process of its own: `python -m tests.battle.producer DOOR URL SEED RATE LONGEST MOST`.
 
-Sends at a steady rate until SIGTERM; holds while there is a file `hold`, which bounds what waits.
+Sends at a steady rate until SIGTERM, or until it has sent MOST (0: no end); holds while there is a file
+`hold`, which bounds what waits.
 """
 
 from __future__ import annotations
@@ -119,16 +120,17 @@ class Producer:
         rate: float,
         longest: float,
         services: Sequence[str] = (),
+        most: int = 0,
     ) -> None:
         self.stopping = threading.Event()
         self._send, self._bench, self._chance = send, bench, chance
-        self._rate, self._longest, self._services = rate, longest, services
+        self._rate, self._longest, self._services, self._most = rate, longest, services, most
         self._hold = bench.folder / "hold"
         self._count = 0
 
     def run(self) -> None:
         owed, last = 0.0, time.monotonic()
-        while not self.stopping.wait(_TICK):
+        while not self._is_done and not self.stopping.wait(_TICK):
             now = time.monotonic()
             # What a fault has kept it from sending it does not send all at once afterwards.
             owed = min(owed + (now - last) * self._rate, self._rate)
@@ -137,7 +139,12 @@ class Producer:
                 self._produce(int(owed))
                 owed -= int(owed)
 
+    @property
+    def _is_done(self) -> bool:
+        return 0 < self._most <= self._count
+
     def _produce(self, count: int) -> None:
+        count = min(count, self._most - self._count) if self._most else count
         jobs = [job(f"{self._count + n}", self._chance, self._longest) for n in range(count)]
         self._count += count
         now = time.monotonic()
@@ -160,10 +167,11 @@ class Producer:
         return [f"{job.label}.{service}" for service in self._services] or [job.label]
 
 
-def main(door: str, url: str, seed: str, rate: str, longest: str) -> None:
+def main(door: str, url: str, seed: str, rate: str, longest: str, most: str) -> None:
     services = SERVICES if door == "events" else ()
     chance = random.Random(int(seed))
-    producer = Producer(_DOORS[door](url), Bench.here(), chance, float(rate), float(longest), services)
+    send, bench = _DOORS[door](url), Bench.here()
+    producer = Producer(send, bench, chance, float(rate), float(longest), services, int(most))
     signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
     producer.run()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests.battle import __main__ as battle
 from tests.battle import report
 from tests.battle.__main__ import Campaign
-from tests.battle.fight import LEGS, Fight, Leg, plan
+from tests.battle.fight import LEGS, Fight, Leg, given, plan
 from tests.battle.verdict import Fault, Verdict
 
 LEGS_HERE = (Leg("sqlite", "native"), Leg("redis", "threads"), Leg("stock", "prefork"))
@@ -45,6 +47,18 @@ def fought(monkeypatch: pytest.MonkeyPatch) -> Fought:
 
 def campaign(folder: Path, minutes: float = 3.0) -> Campaign:
     return Campaign(folder, LEGS_HERE, minutes=minutes, seed=1)
+
+
+def test_blows_can_be_counted_in_place_of_the_dice() -> None:
+    blows = battle.counted("hard=10,restart=2")
+    strikes = given(random.Random(1), 300.0, blows)
+    assert Counter(strike.kind for strike in strikes) == blows == {"hard": 10, "restart": 2}
+    assert sorted(strikes) == strikes
+    assert 0 < strikes[0].at < strikes[-1].at < 300.0
+    with pytest.raises(argparse.ArgumentTypeError, match="hard=10"):
+        battle.counted("hard")
+    other = Campaign(Path("state"), LEGS_HERE, minutes=3, seed=1, jobs=20_000, blows=blows)
+    assert other.folder != campaign(Path("state")).folder, "other settings are another run"
 
 
 def test_finished_legs_are_not_fought_again(tmp_path: Path, fought: Fought) -> None:

@@ -22,6 +22,15 @@ def member(name: str, code: int | None) -> Any:
     )
 
 
+def test_a_blow_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    store: Any = SimpleNamespace(url="", broker="", hurts={"restart": None})
+    fight = Fight(
+        Leg("stock", "threads"), store, tmp_path, 1, 1.0, blows={"hard": 1, "restart": 1, "hrad": 1}
+    )
+    with pytest.raises(ValueError, match="hrad"):
+        fight._plan()
+
+
 def test_who_ends_by_itself_is_a_complaint_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,7 @@ from postroom.celery.events import events_app
 app = events_app(
     os.environ["SERVICE"],
     broker_url=os.environ["SERVICE_BROKER"],
-    worker_prefetch_multiplier=1,
-    **json.loads(os.environ.get("SERVICE_CONFIG", "{}")),
+    **{"worker_prefetch_multiplier": 1, **json.loads(os.environ.get("SERVICE_CONFIG", "{}"))},
 )
 
 

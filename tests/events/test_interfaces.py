@@ -35,6 +35,7 @@ IMPORTS = {
     "kombu.exceptions.OperationalError": "reference: kombu.exceptions",
     "kombu.transport.pyamqp": "reference: kombu.transport.pyamqp",
     "amqp.exceptions.AMQPError": "reference: amqp.exceptions",
+    "amqp.exceptions.InternalError": "reference: amqp.exceptions",
     "amqp.exceptions.NotFound": "reference: amqp.exceptions",
     "amqp.exceptions.PreconditionFailed": "reference: amqp.exceptions",
     "amqp.exceptions.ResourceLocked": "reference: amqp.exceptions",
@@ -45,9 +46,12 @@ IMPORTS = {
 OVERRIDES = {
     "app.EventsApp": {"__init__", "__reduce__"},
     # Besides options of tasks: autoretry_for, retry_backoff, retry_backoff_max, retry_jitter.
-    "handling.EventTask": {"Request", "Strategy", "abstract", "app", "retry"},
+    "handling.EventTask": {"Request", "Strategy", "abstract", "app", "on_retry", "retry"},
     "request.Request": {"acknowledge", "reject", "revoked"},
-    "consumer.Consumer": {"connect", "on_decode_error", "on_invalid_task", "on_unknown_message"},
+    "consumer.Consumer": {
+        "connect", "on_connection_error_after_connected", "on_decode_error", "on_invalid_task",
+        "on_unknown_message",
+    },
     "intake.Intake": {"name", "requires", "start", "stop"},
     "watching.Watching": {"name", "requires", "start", "stop"},
     "amqp.Transport": {"on_readable", "qos_semantics_matches_spec"},

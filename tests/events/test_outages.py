@@ -40,6 +40,24 @@ def test_a_killed_worker_and_a_killed_broker_lose_nothing(rabbit: Rabbit, tmp_pa
         assert [line["retries"] for line in stage.lines("held", "billing")] == [0, 0, 0], "no attempt"
 
 
+def test_what_is_handled_is_acked_before_the_next_one_runs(rabbit: Rabbit, tmp_path: Path) -> None:
+    """Also by the solo pool, whose handlers run inside the event loop that sends the acks."""
+    with Stage(rabbit.url, tmp_path, worker_prefetch_multiplier=4) as stage:
+        worker = stage.worker("billing", "--pool", "solo")
+        stage.publish("shop.order.placed", 0)
+        stage.until(lambda: stage.lines("placed"))  # its first read is Celery's own, before its loop
+        stage.publish("shop.order.held", 1)
+        stage.until(lambda: stage.lines("held", number=1))
+        stage.publish("shop.order.held", 2)
+        stage.release(1)
+        stage.until(lambda: stage.lines("held", number=2))
+        worker.kill()
+        stage.release(2)
+        stage.worker("billing", "--pool", "solo")
+        stage.until(lambda: stage.lines("released", number=2))
+        assert len(stage.lines("held", number=1)) == 1
+
+
 @contextmanager
 def short_patience(rabbit: Rabbit) -> Iterator[None]:
     """Have RabbitMQ close channels that took longer than a second to ack (else half an hour)."""

@@ -8,7 +8,8 @@
 `starting` is how that worker begins. On RabbitMQ, `topology` says what there is, with the delays of `ladder`;
 `declaring` declares it, `publisher` publishes, and `archiving` keeps what failed for good. `archive` opens
 that as dead letters: `holding` takes them, `letters` reads them, and `shelf` is what is asked about them.
-`standing` says how many wait where, `watching` warns of an archive that fills up, `metrics` tells both.
+`leaderless` knows queues that are there and do not answer. `standing` says how many wait where, `watching`
+warns of an archive that fills up, `metrics` tells both.
 `outbox` publishes what a transaction of the caller's own has committed.
 """
 

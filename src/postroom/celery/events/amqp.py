@@ -7,10 +7,14 @@ their own ladder, and need none of them.
 from __future__ import annotations
 
 import errno
+import time
 from typing import Any
 
 from amqp.exceptions import RecoverableConnectionError
 from kombu.transport import pyamqp
+
+#: What is read in one turn of the event loop: so many messages, or as long as this (s).
+_MOST, _LONGEST = 2, 0.002
 
 
 class _ForEvents:
@@ -20,11 +24,16 @@ class _ForEvents:
         return True
 
     def on_readable(self, connection: Any, loop: Any) -> None:
-        """Read all that has come, at most what the prefetch allows, in this one turn of the loop.
+        """Read some messages of what has come; the rest wakes the loop at once, for its next turn.
 
-        Kombu leaves the rest to the beginning of the next turn. A task of the solo pool that runs there
-        leaves its ack behind, and the loop sleeps over it until something else happens: up to ten seconds.
+        Acks go out between two turns. Of the solo pool, whose handlers run in here, that is a few at a time,
+        while there is still something to do: RabbitMQ and the worker never wait for each other. And what has
+        taken long is acked before the next one runs.
+
+        Kombu reads the second one at the beginning of the next turn. A handler that runs there leaves its ack
+        behind, and the loop sleeps over it until something else happens: up to ten seconds.
         """
+        end, left = time.monotonic() + _LONGEST, _MOST
         while connection.connected:
             try:
                 connection.drain_events(timeout=0)
@@ -34,7 +43,14 @@ class _ForEvents:
                 if error.errno in (errno.EAGAIN, errno.EINTR):
                     return
                 raise
+            left -= 1
+            if (left <= 0 or time.monotonic() > end) and not self._has_more(connection):
+                return
         raise RecoverableConnectionError("the connection to RabbitMQ is closed")
+
+    def _has_more(self, connection: Any) -> bool:
+        """Whether there is something that wakes no loop."""
+        return False
 
 
 class Transport(_ForEvents, pyamqp.Transport):
@@ -43,3 +59,6 @@ class Transport(_ForEvents, pyamqp.Transport):
 
 class SSLTransport(_ForEvents, pyamqp.SSLTransport):
     """For amqps://."""
+
+    def _has_more(self, connection: Any) -> bool:
+        return bool(connection.sock.pending())  # deciphered already, and no longer in the socket

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery.worker.consumer import Consumer as CelerysConsumer
 
-from postroom.celery.events import intake
+from postroom.celery.events import intake, leaderless
 from postroom.celery.events.declaring import declare
 from postroom.celery.events.topology import EXCHANGE
 from postroom.model import Failure
@@ -22,6 +22,14 @@ class Consumer(CelerysConsumer):
             with intake.as_lost_connection():
                 declare(connection, self.app.topology)
         return connection
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Celery begins anew, and says no more than the number of the error: a second later all the same."""
+        if reason := leaderless.reason(exc):
+            intake.log.error(
+                "%s cannot be served: %s", self.app.service, reason, extra={"event": "events.no_leader"}
+            )
+        super().on_connection_error_after_connected(exc)
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         if not self._keep(message, "UnknownMessage", "it names no task in its headers"):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from amqp.exceptions import AMQPError, NotFound, ResourceLocked
 from kombu.exceptions import OperationalError
 
+from postroom.celery.events import leaderless
 from postroom.errors import Conflict, EngineUnavailable
 from postroom.errors import NotFound as NoArchive
 
@@ -162,6 +163,5 @@ def as_unavailable() -> Iterator[None]:
     try:
         yield
     except _LOST as error:
-        raise EngineUnavailable(
-            f"the connection to RabbitMQ is lost, and the letters are back in the archive: {error}"
-        ) from error
+        lost = f"the connection to RabbitMQ is lost, and the letters are back in the archive: {error}"
+        raise EngineUnavailable(leaderless.reason(error) or lost) from error

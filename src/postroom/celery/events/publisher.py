@@ -19,6 +19,7 @@ from typing import Any
 from amqp.exceptions import AMQPError, PreconditionFailed
 from kombu.exceptions import OperationalError
 
+from postroom.celery.events import leaderless
 from postroom.celery.events.declaring import explain
 from postroom.celery.events.envelope import CONTENT_TYPE, ENCODING, Headers
 from postroom.celery.events.topology import EXCHANGE
@@ -144,7 +145,9 @@ class ConfirmingPublisher:
         refused, self._refused = self._refused, []
         returned, self._returned = self._returned, []
         if refused:
-            raise QueueFull(f"RabbitMQ refused {len(refused)} of the events: a queue is full")
+            raise QueueFull(
+                f"RabbitMQ refused {len(refused)} of the events: a queue is full, or {leaderless.HELP}"
+            )
         if returned and (self._unrouted_is_error or "" in returned):
             raise NotFound(f"no service is bound to {', '.join(sorted(set(filter(None, returned)))) or 'it'}")
         for name in returned:

@@ -58,7 +58,8 @@ def _on_rabbitmq(app: EventsApp) -> Standing:
         if given.archive is None:
             return Standing(app.service, ready, rungs)
         archived = _count(connection, names.archive)
-        oldest = _oldest(connection, app) if archived else 0
+        # Also when it tells 0: so does a queue without a leader, and does not answer this.
+        oldest = 0 if archived is None else _oldest(connection, app)
         filled = _filled(archived or 0, given.archive.most, oldest, given.archive.retention)
         return Standing(app.service, ready, rungs, archived, filled, oldest)
 
