@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from celery.worker.consumer import Consumer as CelerysConsumer
@@ -11,9 +12,14 @@ from postroom.celery.events.declaring import declare
 from postroom.celery.events.topology import EXCHANGE
 from postroom.model import Failure
 
+#: What keeps a worker from its queues is said again after this long (seconds).
+_SAY_AGAIN = 60.0
+
 
 class Consumer(CelerysConsumer):
     """On RabbitMQ such a message goes to the archive: rejected, it would come back every second, for good."""
+
+    _said_at = float("-inf")
 
     def connect(self) -> Any:
         """After a lost connection the topology is declared again: the broker may have lost it as well."""
@@ -24,8 +30,10 @@ class Consumer(CelerysConsumer):
         return connection
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Celery begins anew, and says no more than the number of the error: a second later all the same."""
-        if reason := leaderless.reason(exc):
+        """Celery begins anew, within a second, and says no more than the number of the error."""
+        now = time.monotonic()
+        if now - self._said_at > _SAY_AGAIN and (reason := leaderless.reason(exc)):
+            self._said_at = now
             intake.log.error(
                 "%s cannot be served: %s", self.app.service, reason, extra={"event": "events.no_leader"}
             )

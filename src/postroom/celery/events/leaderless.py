@@ -11,7 +11,7 @@ from amqp.exceptions import InternalError
 HELP = (
     "a quorum queue has no leader at present. If that goes on, RabbitMQ was killed right after the queue was "
     "declared: find it by `rabbitmq-queues quorum_status QUEUE`, delete it by `rabbitmqctl delete_queue "
-    "QUEUE`, and a worker of the service declares it again"
+    "QUEUE`, and restart the workers of the service, which declare it again"
 )
 
 
