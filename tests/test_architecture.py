@@ -41,7 +41,7 @@ PYTHON_DOOR = ROOM_LEVEL | {
 
 ALLOWED: dict[str, set[str]] = {
     # what things are
-    "addresses": set(),
+    "addresses": {"errors"},
     "errors": {"duration"},
     "duration": {"errors"},
     "ids": {"errors"},

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
+from postroom.addresses import meant_by
 from postroom.delivery import Delivery
 from postroom.duration import Duration, milliseconds
 from postroom.engine import ClaimRequest, Engine, QueueInfo
-from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError, did_you_mean
+from postroom.errors import Closed, ConfigError, MissingExtra, PostroomError
 from postroom.history import Lifecycle
 from postroom.model import Accepted, Claimed, Entry, NewMessage, Receipt, Settlement, Turned
 from postroom.policies import Policies
@@ -132,20 +133,9 @@ def read_url(url: str) -> tuple[SplitResult, str]:
     module = _ENGINES.get(parts.scheme)
     if module is None or "://" not in url:
         known = ", ".join(f"{scheme}://" for scheme in _ENGINES if "+" not in scheme)
-        meant = _meant(url.partition(":")[0])
+        meant = meant_by(url.partition(":")[0], _ENGINES)
         raise ConfigError(f"url: there is no engine for {_scheme(url)}{meant}; this release has {known}")
     return parts, module
-
-
-def _meant(scheme: str) -> str:
-    """A word to whoever took one kind of URL for another, or mistyped it."""
-    if scheme in ("amqp", "amqps"):
-        return " (RabbitMQ carries events between services: postroom.celery.events)"
-    bare = scheme.removeprefix("postroom+")
-    if bare != scheme and bare in _ENGINES:
-        return f" (only a broker_url of Celery begins so; here it is {bare}://)"
-    hint = did_you_mean(f"{scheme}://", [f"{each}://" for each in _ENGINES])
-    return hint and f" ({hint})"
 
 
 def _scheme(url: str) -> str:

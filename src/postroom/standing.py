@@ -84,7 +84,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     def calls_with(self, own: Iterable[Call]) -> tuple[Call, ...]:
         """The newest calls of all: those that are written down, and those that a process has seen."""
-        return tuple(sorted({*self.calls, *own}, key=lambda call: call.at)[-CALLS:])
+        known = dict.fromkeys((*self.calls, *own))  # at the same moment in the order in which they are told
+        return tuple(sorted(known, key=lambda call: call.at)[-CALLS:])
 
 
 Step = Callable[[Standing], Standing]

@@ -113,6 +113,7 @@ ACTS: dict[tuple[str, str], tuple[Any, Any, str]] = {
     ("POST", "/schedules/{name}/run-now"): (None, None, "run_schedule"),
     ("POST", "/tokens"): (None, {"name": "shop"}, "token.create"),
     ("DELETE", "/tokens/{id}"): (given, None, "token.revoke"),
+    ("POST", "/marks"): (None, {"text": "release 2"}, "mark"),
     ("POST", "/keeper/sweep"): (None, None, "keeper.sweep"),
     ("POST", "/session"): (None, None, "session.create"),
     ("DELETE", "/session"): (None, None, "session.delete"),

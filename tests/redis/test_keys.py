@@ -93,7 +93,10 @@ def use_what_operators_use(engine: RedisEngine, dead: str) -> None:
     engine.move("q", [Move(id=new.id, action=Action.CANCEL), Move(id=dead, action=Action.DISCARD)])
     for state in State:
         engine.find("q", state)
-    engine.find("q", State.DEAD, group=engine.groups("q")[0].fingerprint)
+    group = engine.groups("q")[0].fingerprint
+    engine.find("q", State.DEAD, group=group)
+    engine.tally("q", State.DEAD, [0, 1], group=group)
+    engine.tally("q", State.SCHEDULED, [0, 1])
     engine.get("q", [new.id, dead])
     engine.stored("q", new.id)
     engine.log("q", after="")

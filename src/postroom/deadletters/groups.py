@@ -41,7 +41,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(self)
-        return shown
+        return shown | {"day": list(self.day)}  # as JSON has it
 
 
 class Groups(NamedTuple):
