@@ -38,6 +38,7 @@ LIVELY = {
     "workers": "At this moment",
     "breakers": "their certificate",
     "events": "move to dlq",
+    "find": "send_welcome",
 }
 
 

@@ -42,7 +42,7 @@ export function Breakers() {
         ? html`<button class="button small" aria-label=${`Open ${row.name}`} onClick=${() => set(row.name, "open")}>Open…</button>`
         : html`<button class="button small" aria-label=${`Close ${row.name}`} onClick=${() => set(row.name, "close")}>Close…</button>`) }] : []),
     ]} empty=${html`<${Empty} icon="breakers" title="No shared breaker yet" command="postroom breaker ls">Breaker("bank", room=room) around calls to a neighbour shows here how it stands, for all processes.<//>`} /><//>
-    ${past.data?.changes.length ? html`<${Card} flush title="What happened" actions="newest first, within a day"><ol class="tail" aria-label="Changes of breakers">${[...past.data.changes].sort((a, b) => b.at - a.at).slice(0, SHOWN).map((/** @type {Change} */ each) => html`<li key=${`${each.name} ${each.at} ${each.after}`}>
+    ${past.data?.changes.length ? html`<${Card} flush title="What happened" actions="newest first, within a day"><ol class="tail dated" aria-label="Changes of breakers">${[...past.data.changes].sort((a, b) => b.at - a.at).slice(0, SHOWN).map((/** @type {Change} */ each) => html`<li key=${`${each.name} ${each.at} ${each.after}`}>
       <time class="faint" dateTime=${new Date(each.at).toISOString()}>${brief(each.at)}</time><${Badge} tone=${TONES[each.after] ?? "plain"}>${each.after.replace("_", " ")}<//>
       <strong>${each.name}</strong><span class="muted">${each.reason}</span></li>`)}</ol><//>` : null}`;
 }
