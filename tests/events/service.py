@@ -107,3 +107,13 @@ def order_more(self: Any, item: str) -> None:
 @app.handler("shop.stock.broken", group="stock", max_retries=1)
 def mend(item: str) -> None:
     raise ValueError(f"{item} is broken")
+
+
+@app.handler("shop.stock.cursed", group="stock", autoretry_for=(), max_retries=1)
+def lift_curse(item: str) -> None:
+    raise ValueError(f"{item} is cursed")
+
+
+@app.handler("shop.stock.stuck", group="stock", time_limit=1, max_retries=0)
+def pull_out(item: str) -> None:
+    time.sleep(60)

@@ -58,7 +58,7 @@ def test_a_time_limit_is_an_attempt(stage: Stage, way: str) -> None:
     assert second["at"] - first["at"] >= 1.95, "the limit, and a second on the ladder"
 
 
-@pytest.mark.parametrize(("way", "failure"), [("exit", "Rejected"), ("reject", "Reject")])
+@pytest.mark.parametrize(("way", "failure"), [("exit", "WorkerLostError"), ("reject", "Reject")])
 def test_a_lost_process_and_a_reject_are_attempts_and_the_last_is_archived(
     stage: Stage, rabbit: Rabbit, way: str, failure: str
 ) -> None:
@@ -103,6 +103,21 @@ def test_what_no_retry_helps_is_archived_with_its_error(stage: Stage, rabbit: Ra
     assert (headers["failure_type"], headers["failure_text"]) == ("ValueError", "tea is broken")
     assert "raise ValueError" in headers["failure_traceback"]
     assert letter.delivery_info["routing_key"] == "shop.stock.broken"
+
+
+@pytest.mark.parametrize(
+    ("event", "failure", "text", "retries"),
+    [("cursed", "ValueError", "tea is cursed", 1), ("stuck", "TimeLimitExceeded", "TimeLimitExceeded", 0)],
+)
+def test_what_celery_itself_rejects_is_archived_with_its_error_too(
+    stage: Stage, rabbit: Rabbit, event: str, failure: str, text: str, retries: int
+) -> None:
+    id = stage.publish(f"shop.stock.{event}", "tea")
+    headers = archived(stage, rabbit, "event_id", id).headers
+    assert (headers["failure_type"], headers["event"]) == (failure, f"shop.stock.{event}")
+    assert text in headers["failure_text"]
+    assert headers.get("retries", 0) == retries
+    assert ("raise ValueError" in headers["failure_traceback"]) == (event == "cursed")
 
 
 # --- what arrives twice, and what cannot be read --------------------------------------------

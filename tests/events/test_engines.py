@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from postroom.celery.events.standing import look
 from postroom.errors import NotFound
 from postroom.model import Failure, NewMessage, State
 from postroom.policy import Policy
+from tests.celery.workers import WorkerProcess
+from tests.events.rabbit import free_port
 from tests.events.stage import Stage
 from tests.redis import servers
 
@@ -57,6 +61,50 @@ def test_delays_and_dead_letters_are_the_engine_s(
             assert dead.note(dead.groups().groups[0].group, "known").changes[-1].what == {"note": "known"}
             assert dead.replay([letter.id]).done == 1
         stage.until(lambda: len(stage.lines("placed")) == 4)
+
+
+@pytest.mark.timeout(240)
+def test_whatever_way_an_attempt_ends_in_the_last_one_is_a_dead_letter(tmp_path: Path) -> None:
+    """As on RabbitMQ, which has its own in test_delivery.py."""
+    url = f"sqlite:///{tmp_path}/events.db"
+    with Stage(f"postroom+{url}", tmp_path) as stage, postroom.open(url) as room:
+        stage.worker("billing", "--pool", "prefork")
+        names = stage.name("billing") + ".v1"
+        ends = {
+            f"{names}.event.shop.order.deadly": ("WorkerLostError", 1),
+            f"{names}.group.stock": ("ValueError", 1),
+        }
+        id = stage.publish("shop.order.deadly", "exit")
+        stage.publish("shop.stock.cursed", "tea")
+        for queue, (failure, retries) in ends.items():
+            stage.until(lambda: room.engine.stats(queue).dead == 1)  # noqa: B023  # at once
+            (letter,) = room.engine.find(queue, State.DEAD).entries
+            assert letter.failure is not None
+            assert (letter.failure.type, letter.attempt) == (failure, 1 + retries)
+        assert [line["retries"] for line in stage.lines("deadly", id=id)] == [0, 1]
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_serves_how_its_service_stands_beside_its_room(tmp_path: Path) -> None:
+    with Stage(f"postroom+sqlite:///{tmp_path}/events.db", tmp_path, max_retries=0) as stage:
+        port = free_port()
+        command = [sys.executable, "-m", "postroom.cli", "events", "worker", "tests.events.service"]
+        options = ["--pool", "solo", "--loglevel", "INFO", "--metrics-port", str(port)]
+        log = tmp_path / "served.log"
+        stage.workers.append(WorkerProcess([*command, *options], stage.environ("billing"), log, "served"))
+        stage.workers[0].until_ready()
+        name = stage.name("billing")
+        stage.publish("shop.order.placed", 7, fail_in=name)
+
+        def served() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        stage.until(lambda: f'postroom_events_archived{{service="{name}"}} 1.0' in served())
+        text, queue = served(), f"{name}.v1.event.shop.order.placed"
+        assert f'postroom_events_archive_filled_ratio{{service="{name}"}}' in text
+        assert f'postroom_events_delayed{{rung="{queue}",service="{name}"}} 0.0' in text
+        assert f'postroom_messages{{queue="{queue}",state="dead"}} 1.0' in text
 
 
 def test_an_event_that_nobody_is_bound_to_is_counted_or_an_error(tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ IMPORTS = {
 OVERRIDES = {
     "app.EventsApp": {"__init__", "__reduce__"},
     # Besides options of tasks: autoretry_for, retry_backoff, retry_backoff_max, retry_jitter.
-    "handling.EventTask": {"Request", "Strategy", "abstract", "app", "on_retry", "retry"},
+    "handling.EventTask": {
+        "Request", "Strategy", "abstract", "app", "default_retry_delay", "on_retry", "retry",
+    },
     "request.Request": {"acknowledge", "reject", "revoked"},
     "consumer.Consumer": {
         "connect", "on_connection_error_after_connected", "on_decode_error", "on_invalid_task",

@@ -11,7 +11,9 @@ import pytest
 from kombu.asynchronous.timer import Timer
 
 from postroom.celery.events import events_app, intake
+from postroom.celery.events.topology import CRASH_BUDGET
 from postroom.errors import EngineUnavailable
+from tests.celery.workers import wait_until
 from tests.events.rabbit import Rabbit
 from tests.events.stage import Stage
 from tests.redis.proxy import proxied
@@ -38,6 +40,32 @@ def test_a_killed_worker_and_a_killed_broker_lose_nothing(rabbit: Rabbit, tmp_pa
         stage.until(lambda: "was handled already" in survivor.log())
         assert [line["retries"] for line in stage.lines("held", "mailing")] == [0, 0]
         assert [line["retries"] for line in stage.lines("held", "billing")] == [0, 0, 0], "no attempt"
+
+
+@pytest.mark.parametrize(("most", "tries", "archived"), [(1, [1], 0), (0, [], 1)])
+def test_an_event_whose_workers_die_again_and_again_has_used_an_attempt(
+    rabbit: Rabbit, tmp_path: Path, most: int, tries: list[int], archived: int
+) -> None:
+    """At a limit of its own RabbitMQ would drop it: by the ladder it would be a loop of dead letters."""
+    with Stage(rabbit.url, tmp_path, max_retries=most) as stage:
+        assert stage.command("topology").returncode == 0
+        names = stage.name("billing") + ".v1"
+        stage.publish("shop.order.placed", 1)
+        for _ in range(1 + CRASH_BUDGET):
+            die_of_one(rabbit, f"{names}.event.shop.order.placed")
+        stage.worker("billing", "--pool", "solo")
+        stage.until(lambda: len(stage.lines("placed")) == len(tries))
+        stage.until(lambda: rabbit.count(f"{names}.archive") == archived)
+        stage.publish("shop.order.placed", 2)
+        stage.until(lambda: stage.lines("placed", number=2))
+        assert [line["retries"] for line in stage.lines("placed", number=1)] == tries
+
+
+def die_of_one(rabbit: Rabbit, queue: str) -> None:
+    """As a worker that has the first event of this queue in its hands, and is killed."""
+    with rabbit.connect() as connection:
+        channel = connection.channel()
+        wait_until(lambda: channel.basic_get(queue), lambda: f"nothing is in {queue}")
 
 
 def test_what_is_handled_is_acked_before_the_next_one_runs(rabbit: Rabbit, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import typer
 from postroom.cli.options import LOOPBACK, MetricsHost, MetricsPort
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from postroom.celery.events import EventsApp
     from postroom.celery.events.topology import Topology
 
@@ -55,16 +57,14 @@ def worker(
 
 def _serve_metrics(found: EventsApp, port: int, host: str) -> None:
     """Served by this process, which becomes the worker's main one."""
+    from postroom.celery.events.metrics import EventsCollector
+    from postroom.celery.metrics import serve_metrics
     from postroom.telemetry.exporter import MetricsServer
 
     if found.on_rabbitmq:
-        from postroom.celery.events.metrics import EventsCollector
-
         MetricsServer(EventsCollector(found), port, host)
     else:
-        from postroom.celery.metrics import serve_metrics
-
-        serve_metrics(found, port, host)
+        serve_metrics(found, port, host, EventsCollector(found))
 
 
 @app.command()
@@ -84,14 +84,15 @@ def topology(
     """
     found = events_app_at(application)
     found.loader.import_default_modules()
+    if not dry_run:
+        _need_rabbitmq(found)
     plan = found.topology
     _show(plan, json=json)
     if not dry_run:
-        _need_rabbitmq(found)
         from postroom.celery.events.declaring import declare
+        from postroom.celery.events.holding import as_unavailable, connected
 
-        with found.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=3)
+        with as_unavailable(), connected(found) as connection:
             declare(connection, plan)
 
 
@@ -158,12 +159,10 @@ def relay(
     """
     found = events_app_at(application)
     found.loader.import_default_modules()
-    from sqlalchemy import create_engine
-
     from postroom.celery.events.outbox import Relay
     from postroom.cli import logs
 
-    relaying = Relay(found, create_engine(database))
+    relaying = Relay(found, _outbox_at(database))
     if once:
         published = relaying.pass_on()
         print(f'{{"published": {published}}}' if json else f"published: {published:,}")
@@ -176,6 +175,28 @@ def relay(
     relaying.run()
 
 
+def _outbox_at(database: str) -> Engine:
+    """The database with the outbox, which must be there. Raises InvalidInput."""
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from postroom.celery.events.outbox import event_outbox
+    from postroom.errors import InvalidInput
+
+    try:
+        engine = create_engine(database)
+        has_outbox = inspect(engine).has_table(event_outbox.name)
+    except (SQLAlchemyError, ImportError) as error:
+        raise InvalidInput(
+            f"--database: it cannot be opened: {getattr(error, 'orig', None) or error}"
+        ) from error
+    if not has_outbox:
+        raise InvalidInput(
+            f"--database: there is no table {event_outbox.name}; postroom.celery.events.outbox.ddl() makes it"
+        )
+    return engine
+
+
 def events_app_at(application: str) -> EventsApp:
     """The events app in MODULE[:VARIABLE]. Raises InvalidInput."""
     from postroom.cli.celery_worker import app_at, need_celery
@@ -184,7 +205,7 @@ def events_app_at(application: str) -> EventsApp:
     need_celery()
     from postroom.celery.events import EventsApp
 
-    found = app_at(application)
+    found = app_at(application, "MODULE")
     if not isinstance(found, EventsApp):
         raise InvalidInput(f"{application}: this Celery app was not made by events_app()")
     return found

@@ -21,7 +21,8 @@ from postroom.ids import new_id
 Headers = dict[str, Any]
 CONTENT_TYPE, ENCODING = "application/json", "utf-8"
 #: What brokers and Celery add to a message on its way: never sent again, as it tells of an earlier life.
-_OF_THE_WAY = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "postroom-")
+_OF_THE_WAY = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count",
+               "postroom-")  # fmt: skip
 #: What an envelope says, and what that is where a message leaves it out.
 _USUAL = {"event": "", "event_id": "", "event_version": 1, "occurred_at": "", "producer": "",
           "correlation": "", "causation": "", "traceparent": "", "replays": 0}  # fmt: skip

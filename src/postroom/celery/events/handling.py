@@ -41,6 +41,8 @@ class EventTask(_Task):
     retry_backoff = 1
     retry_backoff_max = 3_600
     retry_jitter = False
+    #: Of a `self.retry()` that says no time; None: the same as after an exception.
+    default_retry_delay: float | None = None
 
     def retry(
         self,
@@ -90,6 +92,8 @@ class EventTask(_Task):
             return max(0.0, left)
         if countdown is not None:
             return max(0.0, float(countdown))
+        if self.default_retry_delay is not None:
+            return float(self.default_retry_delay)
         wait: float = min(self.retry_backoff_max, max(1, self.retry_backoff) * 2**self.request.retries)
         return wait
 

@@ -35,6 +35,7 @@ _TAKEN = "another reader has this archive at present; try again"
 #: How long RabbitMQ may take for one answer (s): one that hangs must not hang who asks.
 _ANSWER = 30.0
 _LOST = (AMQPError, OperationalError, OSError)
+_GIVEN_BACK = "the connection to RabbitMQ is lost, and the letters are back in the archive"
 
 
 class Held:
@@ -103,12 +104,12 @@ class Held:
 
     def check(self) -> None:
         """Whether the letters are still in these hands. Raises EngineUnavailable."""
-        with as_unavailable():
+        with as_unavailable(_GIVEN_BACK):
             self._channel.queue_declare(self.queue, passive=True)
 
     def remove(self, messages: Iterable[Any]) -> None:
         """Take these out for good; they are gone when this returns. Raises EngineUnavailable."""
-        with as_unavailable():
+        with as_unavailable(_GIVEN_BACK):
             for message in messages:
                 self._channel.basic_ack(message.delivery_tag)
         self.check()  # its answer comes after the acks: RabbitMQ reads them in their order
@@ -159,9 +160,9 @@ def _be_alone(connection: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def as_unavailable() -> Iterator[None]:
+def as_unavailable(what: str = "RabbitMQ cannot be reached") -> Iterator[None]:
+    """`what`: what a lost connection means here."""
     try:
         yield
     except _LOST as error:
-        lost = f"the connection to RabbitMQ is lost, and the letters are back in the archive: {error}"
-        raise EngineUnavailable(leaderless.reason(error) or lost) from error
+        raise EngineUnavailable(leaderless.reason(error) or f"{what}: {error}") from error

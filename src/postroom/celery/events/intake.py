@@ -19,6 +19,7 @@ from celery.worker import strategy as celerys
 
 from postroom.celery.events.envelope import Envelope, Headers, bytes_of, complete, fresh
 from postroom.celery.events.publisher import Outgoing
+from postroom.celery.events.topology import CRASH_BUDGET
 from postroom.errors import PostroomError
 from postroom.model import Failure
 
@@ -28,8 +29,6 @@ log: logging.Logger = logging.getLogger(__name__)
 _TICK = 1.0
 #: What is left of a delay that is longer than the ladder (ms).
 LEFT = "postroom-left"
-#: Why a message that nobody acked comes back by the ladder.
-_REJECTED = ("rejected", "delivery_limit")
 #: Names whose strategy is remembered.
 _MOST = 4_096
 
@@ -79,11 +78,13 @@ class Strategies(dict[str, Any]):
     def _split(self, handlers: list[str], message: Any) -> None:
         app, headers = self._consumer.app, message.headers
         envelope = Envelope.read(headers)
-        queue = app.queue_of(envelope.event)
+        # By its own name: what is rejected later finds its way back by that, and by no name of a queue.
+        event, queue = envelope.event, app.queue_of(envelope.event)
+        exchange, key = (app.names.recover, event) if app.on_rabbitmq else ("", queue)
         with as_lost_connection(), app.publisher.window():
             for handler in handlers:
                 copy = envelope.headers(task=handler, retries=headers.get("retries") or 0)
-                app.publisher.publish(Outgoing("", queue, copy, bytes_of(message.body)))
+                app.publisher.publish(Outgoing(exchange, key, copy, bytes_of(message.body)))
 
 
 def _nothing() -> None:
@@ -130,27 +131,32 @@ def _is_elsewhere(task: Any, app: Any, message: Any) -> bool:
     if (left := headers.get(LEFT) or 0) > 0:
         _climb(app, message, left)
         return True
+    was_lost = _is_from_the_dead(app, message)
+    headers["retries"] += was_lost
     if task.max_retries is not None and headers["retries"] > task.max_retries:
-        failure = Failure(
-            type="Rejected",
-            text=f"{task.name} was rejected, stopped by its time limit or lost with its process, "
-            f"{headers['retries']} attempts in all; the log of its worker says more",
-        )
+        failure = _failure(task, headers["retries"], was_lost=was_lost)
         give_up(app, message, {**headers, "retries": headers["retries"] - 1}, failure)
         return True
-    if _is_from_the_dead(app, message):
-        headers["retries"] += 1
+    if was_lost:
         _climb(app, message, app.given.ladder.first)
-        return True
-    return False
+    return was_lost
+
+
+def _failure(task: Any, attempts: int, *, was_lost: bool) -> Failure:
+    """What is known of an attempt of which nobody could tell any more."""
+    kind, what = ("WorkerLost", "was lost with its worker") if was_lost else ("Rejected", "was rejected")
+    text = f"{task.name} {what}, {attempts} attempts in all; the logs of the workers say more"
+    return Failure(type=kind, text=text)
 
 
 def _is_from_the_dead(app: Any, message: Any) -> bool:
-    """Whether its worker died, as far as a classic queue can tell: it does not count how often that was.
+    """Whether its workers died of it, or lost their connections: more often than is borne without an attempt.
 
-    A quorum queue does, and sends by itself what has killed too many.
+    A quorum queue counts how often that was. A classic one does not, so there the first time is enough.
     """
-    return app.given.queue_type == "classic" and bool(message.delivery_info.get("redelivered"))
+    if app.given.queue_type == "classic":
+        return bool(message.delivery_info.get("redelivered"))
+    return bool((message.headers.get("x-delivery-count") or 0) > CRASH_BUDGET)
 
 
 def _climb(app: Any, message: Any, delay: float) -> None:
@@ -175,10 +181,10 @@ def as_lost_connection() -> Iterator[None]:
 
 
 def rejections(headers: Mapping[str, Any], queue: str) -> int:
-    """How often this message came back from that queue without an ack, as RabbitMQ tells it."""
+    """How often this message was rejected in that queue, as RabbitMQ tells it."""
     deaths = headers.get("x-death") or ()
     return sum(
         int(death.get("count") or 0)
         for death in deaths
-        if death.get("queue") == queue and death.get("reason") in _REJECTED
+        if death.get("queue") == queue and death.get("reason") == "rejected"
     )

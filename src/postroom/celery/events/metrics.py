@@ -1,4 +1,4 @@
-"""Prometheus: how a service stands on RabbitMQ, asked when it is scraped."""
+"""Prometheus: how a service stands at its broker, asked when it is scraped."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class EventsCollector(Collector):
         except PostroomError as error:
             extra = {"event": "telemetry.scrape_failed", "error": str(error)}
             log.warning("a scrape failed: %s", error, extra=extra)
-            yield gauge("events_broker_up", "Whether RabbitMQ answers.", _BY, [(service, 0)])
+            yield gauge("events_broker_up", "Whether the broker answers.", _BY, [(service, 0)])
             return
-        yield gauge("events_broker_up", "Whether RabbitMQ answers.", _BY, [(service, 1)])
+        yield gauge("events_broker_up", "Whether the broker answers.", _BY, [(service, 1)])
         yield from _standing(standing)
 
 
 def _standing(standing: Standing) -> Iterator[Metric]:
     service = (standing.service,)
     yield _by_queue("events_ready", "Events that wait for handlers.", "queue", service, standing.ready)
-    yield _by_queue("events_delayed", "Events on a rung of the ladder.", "rung", service, standing.delayed)
+    yield _by_queue("events_delayed", "Events that wait for their time.", "rung", service, standing.delayed)
     if standing.archived is not None:
         yield gauge("events_archived", "Letters in the archive.", _BY, [(service, standing.archived)])
         filled = [(service, standing.filled)]

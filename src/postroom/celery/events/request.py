@@ -6,6 +6,7 @@ import logging
 from functools import cached_property
 from typing import Any
 
+from postroom.celery.events import intake
 from postroom.celery.events.handled import Attempt
 from postroom.celery.request import Request as OfTheMatrix
 
@@ -13,9 +14,10 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Request(OfTheMatrix):
-    """On RabbitMQ whatever is requeued goes by the ladder: at the head of its queue it would come at once.
+    """Whatever is rejected is tried again, as often as its handler says, and then kept with what it died of.
 
-    What this process has handled before is acked and does not run. On an engine, both are the engine's.
+    On RabbitMQ it goes by the ladder: at the head of its queue it would come at once. There, what this
+    process has handled before is acked and does not run; an engine sees to that by itself.
     """
 
     def acknowledge(self) -> None:
@@ -37,8 +39,36 @@ class Request(OfTheMatrix):
         return True
 
     def reject(self, requeue: bool = False) -> None:
-        # A worker that stops gives back what it did not finish, and that is no attempt.
-        super().reject(requeue and (self._office is not None or self.task.app.stopping))
+        """Have it tried again, or given up when that was its last attempt, whatever Celery would do."""
+        on_engine, stopping = self._office is not None, self.task.app.stopping
+        if self._failure is None or (requeue and stopping):
+            # A worker that stops gives back what it did not finish, and that is no attempt.
+            super().reject(requeue and (on_engine or stopping))
+        elif on_engine:
+            super().reject(requeue=self._has_retries_left)
+        elif self._has_retries_left or not self._is_archived():
+            super().reject(requeue=False)
+        else:
+            self.acknowledge()
+
+    @property
+    def _has_retries_left(self) -> bool:
+        most = self.task.max_retries
+        return most is None or self._attempt[2] < most
+
+    def _is_archived(self) -> bool:
+        """Send it to the archive of RabbitMQ, unless it is settled already; whether that has it now."""
+        if self.acknowledged or self._failure is None:
+            return False
+        try:
+            intake.give_up(self.task.app, self.message, self.message.headers, self._failure)
+        except ConnectionError as error:
+            log.warning(
+                "%s comes once more, to be archived then: %s", self.humaninfo(), error,
+                extra={"event": "events.not_archived", "event_id": self._attempt[0]},
+            )  # fmt: skip
+            return False
+        return True
 
     @cached_property
     def _attempt(self) -> Attempt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -144,5 +145,11 @@ def _prepare(app: EventsApp) -> None:
             app.amqp.queues.select_add(queue)
     if app.on_rabbitmq:
         with app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=app.conf.broker_connection_max_retries)
+            connection.ensure_connection(_say_away, max_retries=app.conf.broker_connection_max_retries)
             declare(connection, app.topology)
+
+
+def _say_away(error: Exception, pause: float) -> None:
+    """Nothing is logged as early as this, and a worker that waits without a word seems to hang."""
+    sys.stderr.write(f"RabbitMQ cannot be reached: {error}; the next try is in {pause:g} s\n")
+    sys.stderr.flush()

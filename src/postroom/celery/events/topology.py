@@ -21,9 +21,10 @@ from postroom.errors import InvalidInput
 
 #: Where every service publishes.
 EXCHANGE = "events"
-#: How often a quorum queue gives one message to workers that die of it, before it counts as an attempt.
+#: How often a message is given to the next worker because one died of it, before that counts as an attempt.
 CRASH_BUDGET = 5
-#: RabbitMQ 3 knows no word for "without limit", and 4 has one of 20 unless told otherwise.
+#: RabbitMQ 3 knows no word for "without limit", and 4 has one of 20 unless told otherwise. At a limit it
+#: would send the message to the ladder and drop it there: a way back without a reject is a loop for it.
 _UNLIMITED = 1_000_000_000
 #: Letters that wait to be told of as lost, while no worker runs that could.
 _MOST_LOST = 10_000
@@ -158,10 +159,10 @@ def build(
 
 
 def _events(names: Names, queues: Mapping[str, Iterable[str]], queue_type: str) -> Topology:
-    """The queues that workers consume. What they reject, or die of, waits a second on the ladder."""
+    """The queues that workers consume. What they reject waits a second on the ladder."""
     arguments: dict[str, Any] = {"x-queue-type": queue_type, "x-dead-letter-exchange": names.retry}
     if queue_type == "quorum":
-        arguments |= _SAFE | {"x-delivery-limit": CRASH_BUDGET}
+        arguments |= _SAFE | {"x-delivery-limit": _UNLIMITED}  # workers count: see `intake`
     return Topology(
         (),
         tuple(Queue(name, arguments) for name in queues),
