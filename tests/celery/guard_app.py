@@ -11,9 +11,11 @@ from celery import Celery
 
 import postroom
 import postroom.celery
+from postroom import telemetry
 from postroom.breaker import Breaker
+from postroom.delivery import in_hand
 from postroom.errors import Bury, Later, Retry
-from postroom.idempotency import idempotent, in_hand
+from postroom.idempotency import idempotent
 from tests.celery.shop import write
 
 app = Celery("guards", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND") or None)
@@ -60,6 +62,12 @@ def plain(label: str) -> str:
     """Nothing is said about idempotency."""
     write("plain", label)
     return label
+
+
+@app.task(name="every.timed", shared=False)
+@telemetry.timer("webhook.latency")
+def timed(label: str) -> None:
+    write("timed", label)
 
 
 @app.task(bind=True, name="pay.verdict", shared=False)

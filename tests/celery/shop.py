@@ -64,6 +64,11 @@ def total(numbers: list[int]) -> int:
     return sum(numbers)
 
 
+@app.task
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
 @app.task(bind=True)
 def note(self: Any, label: str) -> str:
     info = self.request.delivery_info

@@ -74,6 +74,8 @@ def test_its_changes_are_events_and_metrics(shop: Shop, room: Room, tmp_path: Pa
     shop.worker("--queues", "charge,every", *pool("prefork"))
     Breaker("psp", room=room).open("maintenance")
     shop.until(lambda: scrape(room).get(("postroom_breaker_state", "psp", "open")) == 1)
+    (worker,) = shop.until(room.workers)
+    assert worker.breakers == {"charge": "psp"}, "what waits while it is open is not told"
     up.touch()
     send(shop, up, range(3))
     shop.python("plain.delay('beside')")

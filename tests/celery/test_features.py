@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 import postroom
-from postroom.model import Entry, State
+from postroom.engine import ClaimRequest
+from postroom.model import Entry, Settlement, State, Verb
 from postroom.room import Room
 from tests.celery.workers import LEASE, Opener, Shop, pool
 from tests.redis import servers
@@ -189,6 +192,59 @@ def test_results_by_rpc(broker: str, tmp_path: Path) -> None:
         assert shop.python(code) == "3 [0, 2, 4]"
 
 
+CANVAS = """
+import json
+from celery import chain, chord, group
+from celery.result import AsyncResult, GroupResult
+def got(result):
+    return result.get(timeout=90)
+saved = group(add.s(n, n) for n in range(5))()
+saved.save()
+failed = chord([add.s(1, 1), fail.s("one of two")], total.s())().get(timeout=90, propagate=False)
+single = add.delay(1, 2)
+print(json.dumps([
+    got(single), AsyncResult(single.id).state, got(GroupResult.restore(saved.id)),
+    got(chord([add.s(n, n) for n in range(20)], total.s())()),
+    got(chain(add.s(1, 1), group(add.s(n) for n in range(3)), total.s(), add.s(10))()),
+    got(chord([chord([add.s(1, n) for n in range(3)], total.s()) for _ in range(2)], total.s())()),
+    type(failed).__name__, "one of two" in str(failed),
+    fail.delay("alone").get(timeout=90, propagate=False).args,
+]))
+"""
+
+
+def test_results_in_redis_beside_the_broker(
+    broker: str, redis_server: servers.Server, room: Room, tmp_path: Path
+) -> None:
+    """As most apps have it: their broker's Redis, even the same database, has the results too."""
+    with Shop(broker, tmp_path, backend=redis_server.url()) as shop:
+        worker = shop.worker(*pool("prefork"))
+        assert json.loads(shop.python(CANVAS)) == [
+            3, "SUCCESS", [0, 2, 4, 6, 8], 380, 19, 12, "ChordError", True, ["alone"],
+        ]  # fmt: skip
+        shop.until(lambda: room.engine.stats("shop").processing == 0)
+        assert worker.stop() == 0
+        keys = {key.decode() for key in redis_server.ask("KEYS", "*")}
+        assert {key for key in keys if not key.startswith(("celery-task", "postroom:"))} == set()
+        assert any(key.startswith("postroom:") for key in keys) == broker.startswith("postroom+redis")
+
+
+@on_redis
+def test_a_task_that_is_delivered_again_and_has_succeeded_does_not_run_again(
+    open_shop: Opener, redis_server: servers.Server, room: Room
+) -> None:
+    """`worker_deduplicate_successful_tasks` believes what a delivery says of itself."""
+    shop = open_shop(worker_deduplicate_successful_tasks=True, backend=redis_server.url(path="/1"))
+    for label in ("first", "delivered again"):
+        shop.send("note", label, task_id="one id")
+    # Both were delivered before when the second one begins, but there is no result yet when the first does.
+    taken = room.engine.claim("shop", ClaimRequest(n=2)).deliveries
+    room.engine.settle("shop", [Settlement(delivery.receipt, Verb.RELEASE) for delivery in taken])
+    shop.worker(*pool("solo"))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 2)
+    assert shop.labels("note") == ["first"]
+
+
 @on_redis
 def test_queues_in_the_order_given(open_shop: Opener) -> None:
     shop = open_shop(
@@ -228,6 +284,47 @@ send("again")
             f"{who} {kind}" for who in ("parent", "child", "again") for kind in ("redis", "sqlite")
         )
         first.until(lambda: sorted(first.labels("note")) == wanted)
+
+
+IN_MEMORY = """
+import json, sys
+import postroom.celery
+from celery import Celery, group
+from celery.contrib.testing import tasks
+from celery.contrib.testing.worker import start_worker
+app = Celery("here", broker="postroom+memory://", backend="cache+memory://")
+@app.task
+def add(x, y):
+    return x + y
+def got(result):
+    return result.get(timeout=90)
+with start_worker(app, pool=sys.argv[1], concurrency=2, shutdown_timeout=90):
+    later = add.apply_async((2, 2), countdown=0.2)
+    print(json.dumps([got(add.delay(1, 2)), got(group(add.s(n, n) for n in range(3))()), got(later)]))
+"""
+
+
+@pytest.mark.parametrize("name", ["solo", "threads"])
+def test_a_worker_beside_the_tests_of_an_app(name: str) -> None:
+    """As Celery's pytest plugin starts one: in a thread, with the broker in memory."""
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_MEMORY, name], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "[3, [0, 2, 4], 4]"), ran.stderr
+
+
+def test_a_worker_by_the_name_of_the_transport(redis_server: servers.Server, tmp_path: Path) -> None:
+    """For apps that cannot change their URL, or import anything of ours."""
+    name = "postroom.celery:Transport"
+    with Shop(redis_server.url(), tmp_path, broker_transport=name) as shop:
+        worker = shop.worker(*pool("prefork"))
+        shop.send("note", "now")
+        shop.send("note", "soon", countdown=1)
+        shop.until(lambda: len(shop.lines("note")) == 2)
+        me = f"{worker.name}@shop"
+        assert "pong" in shop.celery("inspect", "ping", "--timeout", "30", "--destination", me)
+        assert redis_server.ask("KEYS", "postroom:*")
+        assert redis_server.ask("KEYS", "_kombu*") == [], "somebody uses kombu's own"
 
 
 def test_a_worker_turns_to_the_next_broker(tmp_path: Path) -> None:

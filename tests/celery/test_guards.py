@@ -10,6 +10,7 @@ from celery import Celery
 from postroom.celery.working import broker_of, office_for
 from postroom.deadletters import DeadLetters
 from postroom.room import Room
+from postroom.telemetry import samples
 from tests.celery import workers
 from tests.celery.workers import LEASE, Shop, pool
 
@@ -163,3 +164,20 @@ def test_a_task_may_raise_what_a_handler_may(shop: Shop, room: Room) -> None:
     (letter,) = DeadLetters(room).find().letters
     assert (letter.call.args, letter.failure.text) == (["bury"], "no such customer")
     assert len(shop.lines("bury")) == 1
+
+
+# ---- timers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("broker", "name"), [("redis", "prefork"), ("sqlite", "solo")], indirect=["broker"])
+def test_a_timer_in_a_task_is_kept_in_the_store(shop: Shop, room: Room, name: str) -> None:
+    """Also of a pool's child, which has an office of its own."""
+    shop.environ["POSTROOM_TELEMETRY"] = "on"
+    worker(shop, name, "every")
+    shop.python("[timed.delay(label) for label in 'abc']")
+
+    def told() -> bool:
+        found = samples.read(room.engine, "timer:")
+        return found.keys() == {"webhook.latency"} and found["webhook.latency"].all().count == 3
+
+    shop.until(told)

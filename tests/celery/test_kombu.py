@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -22,11 +23,13 @@ from kombu.serialization import loads
 
 import postroom
 from postroom.celery import publish_group
+from postroom.celery.exchanges import Binding, Exchanges
 from postroom.celery.options import read, url_of
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable, InvalidInput, Uncertain
 from postroom.ids import new_id
 from postroom.model import Settlement, State
+from tests.redis import servers
 
 PATIENCE = 30.0
 
@@ -125,6 +128,45 @@ def test_an_eta_is_kept_by_the_engine_and_not_by_the_consumer(connection: Any) -
     assert later.headers["x-postroom-eta"] == eta.isoformat()
     assert later.delivery_info["redelivered"] is False
     assert office(connection).room.engine.stats("jobs").scheduled == 1
+
+
+@pytest.mark.parametrize("eta", ["aware", "naive", "elsewhere"])
+def test_an_eta_in_many_years_is_kept_to_the_millisecond(connection: Any, url: str, eta: str) -> None:
+    at = datetime.now(UTC).replace(microsecond=123_000) + timedelta(days=30 * 365)
+    given = {
+        "aware": at,
+        "naive": at.replace(tzinfo=None),
+        "elsewhere": at.astimezone(timezone(timedelta(hours=-7))),
+    }
+    with Celery("app", broker=url, set_as_current=False) as app:
+        app.send_task("shop.note", queue="jobs", eta=given[eta])
+        app.send_task("shop.note", queue="jobs", countdown=31 * 365 * 86_400)
+    first, second = office(connection).room.engine.find("jobs", State.SCHEDULED).entries
+    assert first.message.due == int(at.timestamp() * 1_000)
+    assert abs(second.message.due - first.message.due - 365 * 86_400_000) < 1_000 * PATIENCE
+    assert (first.message.expires, second.message.expires) == (None, None)
+    assert connection.default_channel.basic_get("jobs") is None
+
+
+def test_an_eta_in_many_years_arrives_then_and_not_a_moment_before() -> None:
+    years, now = timedelta(days=30 * 365), int(time.time() * 1_000)
+    clock = [now]
+    with Connection("postroom+memory://") as connection:
+        office(connection).room.engine._clock = lambda: clock[0]
+        eta = datetime.fromtimestamp(now / 1_000, UTC) + years
+        send(connection, "jobs", 1, headers=task_headers(eta=eta.isoformat()))
+        for _ in range(3):  # however many visibility timeouts there are until then
+            clock[0] += int(years.total_seconds() * 250)
+            office(connection).room.engine.sweep("jobs")
+            assert connection.default_channel.basic_get("jobs") is None
+        clock[0] = int(eta.timestamp() * 1_000) - 1
+        assert connection.default_channel.basic_get("jobs") is None
+        clock[0] += 1
+        message = connection.default_channel.basic_get("jobs")
+        assert message.headers["x-postroom-eta"] == eta.isoformat()
+        assert (message.delivery_info["redelivered"], message.headers["x-delivery-count"]) == (False, 0)
+        message.ack()
+    postroom.celery.close_offices()
 
 
 def test_delay_seconds_is_a_delay_too(connection: Any) -> None:
@@ -446,6 +488,17 @@ def test_a_broadcast_is_neither_acked_nor_requeued_in_the_store(connection: Any)
     assert [info.name for info in engine.queues() if any(held(engine.stats(info.name)))] == []
 
 
+def test_what_nobody_can_read_stops_no_reader_of_broadcasts(
+    connection: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox(connection, Queue("reader", Exchange("news", "fanout"), auto_delete=True), no_ack=True)
+    (topic,) = office(connection).fanout.topics("reader")
+    office(connection).room.engine.publish(topic, [b"by somebody else"])
+    send(connection, "", "ours", exchange="news")
+    assert inbox.take(1)[0].payload == "ours"
+    assert [vars(record)["event"] for record in caplog.records] == ["celery.unreadable"]
+
+
 def held(stats: Any) -> list[int]:
     """What a queue holds."""
     return [stats.ready, stats.scheduled, stats.processing, stats.dead]
@@ -506,6 +559,63 @@ def test_declare_purge_delete(connection: Any) -> None:
     with pytest.raises(ChannelError):
         channel.queue_declare("jobs", passive=True)
     assert channel.get_table("jobs") == []
+
+
+def test_a_store_that_lost_everything_is_told_again_what_queues_promise(redis_server: Any) -> None:
+    """As a Redis without persistence after a restart, while its workers go on."""
+    with Connection(f"postroom+{redis_server.url()}") as connection:
+        inbox = Inbox(
+            connection, Queue("jobs"), Queue("others", Exchange("shop", "topic"), routing_key="a.#")
+        )
+        stranger = Connection(f"postroom+{redis_server.url()}?client_name=stranger")
+        engine = office(connection).room.engine
+        inbox.drain()
+        promised = engine.queues(["jobs"])[0].policy
+        redis_server.ask("FLUSHALL")
+        send(connection, "jobs", 1)  # by a process that has declared it, and does not ask again
+        inbox.wait(lambda: [info.policy for info in engine.queues(["jobs"])] == [promised])
+        assert (promised.lease, promised.ack_timeout, promised.max_attempts) == (60_000, None, 20)
+        with stranger:  # has told the store nothing
+            send(stranger, "a.b", "topic", exchange="shop")
+        inbox.wait(lambda: "topic" in [message.payload for message in inbox.messages])
+    postroom.celery.close_offices()
+
+
+def test_a_publisher_binds_again_what_the_store_has_lost(redis_server: Any) -> None:
+    with Connection(f"postroom+{redis_server.url()}") as connection:
+        Queue("jobs", Exchange("shop", "topic"), routing_key="a.#")(connection.default_channel).declare()
+        redis_server.ask("FLUSHALL")
+        for n in range(2):
+            send(connection, "a.b", n, exchange="shop")
+        assert office(connection).room.engine.stats("jobs").ready == 2
+    postroom.celery.close_offices()
+
+
+def test_what_is_bound_to_nothing_is_said(connection: Any, caplog: pytest.LogCaptureFixture) -> None:
+    Exchange("shop", "topic")(connection.default_channel).declare()
+    send(connection, "a.b", 1, exchange="shop")
+    assert [(vars(each)["event"], vars(each)["routing_key"]) for each in caplog.records] == [
+        ("celery.unroutable", "a.b")
+    ]
+
+
+def test_what_others_have_unbound_stays_unbound(connection: Any) -> None:
+    queue = Queue("jobs", Exchange("shop", "topic"), routing_key="a.#")(connection.default_channel)
+    queue.declare()
+    Exchanges(office(connection).room.engine.records).unbind("shop", Binding("a.#", "jobs"))
+    send(connection, "a.b", 1, exchange="shop")
+    assert office(connection).room.engine.stats("jobs").ready == 0
+
+
+@pytest.mark.parametrize("theirs", [postroom.Policy(lease="5s"), postroom.Policy(capacity=9)])
+def test_a_policy_that_somebody_else_gave_is_left_alone(connection: Any, theirs: postroom.Policy) -> None:
+    inbox = Inbox(connection, Queue("jobs"))
+    room = office(connection).room
+    room.queue("jobs", theirs)
+    room.forget_policy("jobs")
+    send(connection, "jobs", 1)
+    inbox.take(1)
+    assert room.engine.queues(["jobs"])[0].policy == theirs
 
 
 # ---- batches --------------------------------------------------------------------------------------
@@ -679,6 +789,54 @@ def test_a_forked_child_settles_nothing(connection: Any) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     assert office(connection).room.engine.stats("jobs").processing == 1
     message.ack()
+    office(connection).flush()
+    assert office(connection).room.engine.stats("jobs").counters["acked"] == 1
+
+
+def test_an_ack_that_waits_while_its_process_forks_is_the_parents_to_send(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom.celery.office.PATIENCE", 10 * PATIENCE)
+    send(connection, "jobs", 1)
+    (message,) = Inbox(connection, Queue("jobs")).take(1)
+    message.ack()
+    child = os.fork()
+    if child == 0:
+        office(connection).flush()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    engine = office(connection).room.engine
+    assert engine.stats("jobs").counters["acked"] == 0
+    office(connection).flush()
+    assert (engine.stats("jobs").counters["acked"], engine.stats("jobs").processing) == (1, 0)
+
+
+ENDS = """
+import sys
+import postroom.celery.office
+from kombu import Connection, Consumer, Queue
+postroom.celery.office.PATIENCE = 1_000
+connection = Connection(sys.argv[1])
+channel = connection.channel()
+channel.basic_qos(0, 3, False)
+got = []
+Consumer(channel, [Queue("jobs")], on_message=got.append, accept=["json"]).consume()
+while len(got) < 2:
+    connection.drain_events(timeout=30)
+got[0].ack()
+sys.exit()
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite", "redis"], indirect=True)
+def test_a_program_that_ends_without_a_word_sends_its_acks_and_hands_back_the_rest(
+    connection: Any, url: str
+) -> None:
+    for n in range(3):
+        send(connection, "jobs", n)
+    subprocess.run([sys.executable, "-c", ENDS, url], check=True, timeout=4 * PATIENCE)
+    stats = office(connection).room.engine.stats("jobs")
+    assert (stats.counters["acked"], stats.processing, stats.ready) == (1, 0, 2)
 
 
 def test_connections_of_one_process_share_their_room(connection: Any, url: str) -> None:
@@ -697,6 +855,18 @@ def test_the_next_broker_is_on_postroom_too(redis_server: Any) -> None:
         send(connection, "jobs", 2)
         assert connection.default_channel.basic_get("jobs").payload == 2
     postroom.celery.close_offices()
+
+
+@pytest.mark.parametrize("query", ["", "?db=3", "?virtual_host=3"])
+def test_a_unix_socket(query: str) -> None:
+    with servers.single({"unixsocket": "redis.sock"}) as server:
+        url = f"postroom+redis+socket://{server.folder}/redis.sock{query}"
+        with Connection(url, transport_options={"client_name": "by-socket"}) as connection:
+            send(connection, "jobs", 1)
+            assert connection.default_channel.basic_get("jobs", no_ack=True).payload == 1
+            assert b"db3" in server.ask("INFO", "keyspace") or not query
+            assert b"name=by-socket" in server.ask("CLIENT", "LIST")
+        postroom.celery.close_offices()
 
 
 def test_plain_redis_urls_work_with_the_transport_by_name(redis_server: Any) -> None:
@@ -739,6 +909,9 @@ def test_unknown_options_are_named(caplog: pytest.LogCaptureFixture) -> None:
         ({"fanout_prefix": False}, ["fanout_prefix"]),
         ({"fanout_prefix": True}, []),  # what holds anyway
         ({"fanout_prefix": "/{db}.shop."}, []),
+        ({"socket_keepalive_options": {}, "sentinel_kwargs": {"username": "u", "password": "p"}}, []),
+        ({"socket_keepalive_options": {4: 60}}, ["socket_keepalive_options"]),
+        ({"sentinel_kwargs": {"password": "p", "db": 1}}, ["sentinel_kwargs"]),
     ],
 )
 def test_options_without_effect_are_named_too(
@@ -787,6 +960,27 @@ def test_the_primary_of_a_sentinel_setup_may_be_an_option(url: str, path: str) -
     assert url_of(connection) == f"redis+sentinel://a,b{path}"
 
 
+def test_sentinels_with_a_password_of_their_own_get_it_as_kombu_has_it() -> None:
+    options = {"master_name": "main", "sentinel_kwargs": {"username": "watch", "password": "p@"}}
+    login = "sentinel_username=watch&sentinel_password=p%40"
+    sentinels = Connection("postroom+redis+sentinel://a,b", transport_options=options)
+    assert url_of(sentinels) == f"redis+sentinel://a,b/main/0?{login}"
+    # Kombu ignores it where there are no sentinels.
+    assert url_of(Connection("postroom+redis://a/0", transport_options=options)) == "redis://a/0"
+
+
+@pytest.mark.parametrize(
+    ("given", "read_as"),
+    [("redis", "rediss"), ("rediss", "rediss"), ("valkey", "valkeys"), ("valkeys", "valkeys"),
+     ("redis+sentinel", "rediss+sentinel"), ("valkey+cluster", "valkeys+cluster")],
+)  # fmt: skip
+def test_broker_use_ssl_is_tls_whatever_the_server_is_called(given: str, read_as: str) -> None:
+    trusted = {"ssl_ca_certs": "/ca.pem"}
+    for said in ({"ssl": trusted}, {"transport_options": {"ssl": trusted}}):
+        connection = Connection(f"postroom+{given}://host/0", **said)
+        assert url_of(connection) == f"{read_as}://host/0?ssl_ca_certs=%2Fca.pem"
+
+
 def test_options_of_the_store_go_into_its_url() -> None:
     options = {"global_keyprefix": "app1", "socket_timeout": 3, "max_connections": 4, "client_name": "web"}
     connection = Connection("postroom+redis://u:p%40@host:1234/2", transport_options=options)
@@ -820,6 +1014,24 @@ def test_a_message_lives_as_long_as_the_options_say(url: str) -> None:
         engine = office(connection).room.engine
         until(lambda: engine.sweep("jobs") and engine.stats("jobs").dead == 1)
         assert dead(connection, "jobs")[0].failure.type == "Expired"
+
+
+@pytest.mark.parametrize(
+    "when", [{"headers": {"eta": 3_600}}, {"headers": {"eta": -3_600}}, {"DelaySeconds": 3_600}, {}]
+)
+def test_a_message_that_waits_for_its_time_does_not_expire_meanwhile(url: str, when: dict[str, Any]) -> None:
+    """Its life begins when somebody may take it; an eta that is over is now."""
+    ahead = max(0, when.get("DelaySeconds", 0) + when.get("headers", {}).get("eta", 0))
+    if headers := when.get("headers"):
+        eta = datetime.now(UTC) + timedelta(seconds=headers["eta"])
+        when = {"headers": task_headers(eta=eta.isoformat())}
+    with Connection(url, transport_options={"message_ttl": 60}) as connection:
+        send(connection, "jobs", 1, **when)
+        state = State.SCHEDULED if ahead else State.READY
+        (entry,) = office(connection).room.engine.find("jobs", state).entries
+        life = entry.message.expires - entry.message.put_at
+        # The clocks of this process and of the store are read one after the other.
+        assert abs(life - (ahead + 60) * 1_000) < PATIENCE * 1_000
 
 
 def test_the_polling_interval_does_not_make_kombu_sleep(url: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from postroom.deadletters import DeadLetter, DeadLetters
 from postroom.room import Room
 from tests.celery.workers import Shop
+from tests.dead.letters import check_fields
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -93,6 +94,7 @@ def test_a_task_that_says_nothing_is_retried_by_its_queue_and_then_dead(
     assert "raise ValueError" in shown["traceback"]
     assert (shown["classification"], len(shown["attempts"])) == ("exception", 3)
     assert all("no customer" in attempt["error"] for attempt in shown["attempts"])
+    check_fields(shown, raised=True)
     assert [each.id for each in DeadLetters(room, "dlq_work").find().letters] == [letter.id]
 
 
@@ -131,6 +133,7 @@ def test_an_early_acked_task_that_fails_for_good_is_a_dead_letter_too(shop: Shop
     assert (letter.call.task_id, letter.call.args, letter.call.kwargs) == (id, ["a"], {"amount": 3})
     assert letter.failure.summary == "OSError: the printer is on fire"
     assert "raise OSError" in letter.failure.traceback
+    check_fields(letter.as_dict(), raised=True)
 
 
 def test_what_is_rejected_unknown_or_expired_is_dead_at_once(shop: Shop, room: Room) -> None:
@@ -147,6 +150,52 @@ fail.apply_async(["c"], expires=-1)
     }  # fmt: skip
     assert letters["work.refuse"].failure.summary == "Reject: no template"
     assert len(shop.lines("try")) == 1
+    for name, letter in letters.items():
+        assert (letter.call.args, letter.call.kwargs) == (
+            [{"work.refuse": "a", "work.fail": "c"}.get(name, "b")],
+            {},
+        )
+        check_fields(letter.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("broker", "pool"), [("redis", "prefork"), ("sqlite", "threads"), ("sqlite", "solo")], indirect=["broker"]
+)
+def test_what_cannot_be_decoded_is_a_dead_letter_and_not_acked_away(
+    shop: Shop, room: Room, pool: str
+) -> None:
+    code = """
+def publish(body, id=None, encoding="utf-8", type="application/json", **headers):
+    headers |= {"task": "work.fail", "id": id} if id else {}
+    told = {"content_type": type, "content_encoding": encoding, "headers": headers}
+    with app.producer_or_acquire() as producer:
+        producer.publish(body, routing_key="work", **told)
+
+publish('[["a"], {', "garbled")
+publish(b"\\xff\\xfe", "bytes")
+publish("x", "packed", compression="application/x-gzip")
+publish(b'[["a"]', "charset", encoding="no-such-code")
+publish(b"\\x80\\x04N.", "pickle", "binary", "application/x-python-serialize")
+publish("{no")
+publish('{"a": 1}')
+fail.delay("healthy", 0)
+"""
+    shop.python(code)
+    shop.worker("--queues", "work", "--pool", pool, "--concurrency", "1")
+    letters = {letter.call.task_id: letter for letter in dead(shop, room, 7)}
+    shop.until(lambda: shop.lines("done", "healthy"))
+    assert {str(letter.classification) for letter in letters.values()} == {"undecodable"}, letters
+    types = {id: letter.failure.type for id, letter in letters.items()}
+    assert {id: types[id] for id in types if len(id) < 10} == {
+        "garbled": "DecodeError", "bytes": "DecodeError", "packed": "DecodeError", "charset": "DecodeError",
+        "pickle": "ContentDisallowed",
+    }  # fmt: skip
+    assert sorted(types[id] for id in types if len(id) > 10) == ["DecodeError", "InvalidTaskError"]
+    assert letters["garbled"].as_dict()["args"] == ['[["a"], {']
+    for letter in letters.values():
+        check_fields(letter.as_dict(), raised=letter.failure.type != "InvalidTaskError")
+    shop.until(lambda: room.engine.stats("work").processing == 0)
+    assert room.engine.stats("work").counters["acked"] == 1
 
 
 def test_a_task_that_kills_its_process_is_a_crash_loop_and_takes_nobody_along(shop: Shop, room: Room) -> None:
@@ -155,6 +204,7 @@ def test_a_task_that_kills_its_process_is_a_crash_loop_and_takes_nobody_along(sh
     (letter,) = dead(shop, room)
     assert len(shop.lines("try", "killer")) == 3
     assert (str(letter.classification), letter.failure.type) == ("crash-loop", "WorkerLostError")
+    check_fields(letter.as_dict(), raised=True)
     shop.until(lambda: len(shop.lines("done")) == 10)
 
 
@@ -165,6 +215,20 @@ def test_a_task_that_takes_too_long_is_stopped_before_another_begins_it(shop: Sh
     assert len(shop.lines("try", "a")) == 2, (letter.failure, letter.attempts)
     assert str(letter.classification) == "timeout", (letter.failure, letter.attempts, shop.workers[0].log())
     assert letter.failure.type in ("TimeLimitExceeded", "AckTimeout")
+    # The pool that stops it has a traceback, an engine that takes it back has none.
+    check_fields(letter.as_dict(), raised=bool(letter.failure.traceback))
+
+
+def test_a_replay_begins_anew_whatever_celery_said_of_the_first_time(shop: Shop, room: Room) -> None:
+    shop.worker(*WORKER)
+    late = shop.python("print(fail.apply_async(['late', 0], expires=-1).id)")
+    early = shop.python("print(early.delay('a', amount=3).id)")
+    dead(shop, room, 2)
+    result = DeadLetters(room).replay([late, early])
+    assert (result.done, result.refused) == (2, 0)
+    shop.until(lambda: shop.lines("done", "late"))
+    dead(shop, room, 3)
+    assert tries(shop, "a") == [0, 1, 2, 0, 1, 2]
 
 
 # ---- how much at once ------------------------------------------------------------------------------

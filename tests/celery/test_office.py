@@ -16,6 +16,7 @@ import postroom
 from postroom.celery import early
 from postroom.celery.bells import Bells
 from postroom.celery.office import PATIENCE
+from postroom.celery.transport import _wake_when_called
 from postroom.celery.upkeep import Upkeep
 
 pytestmark = pytest.mark.timeout(200)
@@ -126,3 +127,15 @@ def test_a_bell_that_was_heard_rings_again() -> None:
         finally:
             bells.close()
         bells.ring()  # nobody hears it, and it is nobody else's file that is written to
+
+
+def test_connections_that_come_and_go_leave_nothing_in_the_event_loop() -> None:
+    """Kombu before 5.7: after some hundred reconnects a call went through as many functions."""
+    called: list[Any] = []
+    loop: Any = SimpleNamespace(call_soon=called.append)
+    woken: list[int] = []
+    for n in range(3):
+        intake: Any = SimpleNamespace(wake=lambda n=n: woken.append(n))
+        _wake_when_called(loop, intake)
+    loop.call_soon("ack")
+    assert (called, woken) == (["ack"], [2])

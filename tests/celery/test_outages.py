@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from celery import Celery
 
 import postroom
-from tests.celery.workers import LEASE, Shop, pool
+from postroom.model import State
+from postroom.room import Room
+from tests.celery.workers import APP, LEASE, Shop, pool
 from tests.redis import servers
+from tests.redis.proxy import proxied
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -51,6 +55,14 @@ def _disconnected() -> Iterator[Outage]:
                 server.ask("CLIENT", "KILL", "TYPE", kind)
 
         yield Outage(server.url(), disconnect, lambda: None, 0.0)
+
+
+@contextlib.contextmanager
+def _half_open() -> Iterator[Outage]:
+    """Connections that carry nothing any more, of which nobody is told."""
+    with servers.single() as server, proxied(server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=3s"
+        yield Outage(url, proxy.stall, lambda: None, 0.0)
 
 
 @contextlib.contextmanager
@@ -93,6 +105,7 @@ OUTAGES: dict[str, Callable[[], contextlib.AbstractContextManager[Outage]]] = {
     "restart-everysec": lambda: _restart("everysec"),
     "frozen": _frozen,
     "disconnected": _disconnected,
+    "half-open": _half_open,
     "sentinel": _sentinel,
     "cluster": _cluster,
 }
@@ -146,6 +159,65 @@ def test_the_store_goes_away_while_tasks_run(
             stats = engine.stats("shop")
             assert (stats.processing, stats.dead) == (0, 0)
             # A server that hung may carry out a claim whose caller is gone: that comes back with the lease.
-            assert stats.counters["reclaimed"] <= (kind == "frozen")
+            # So does one whose answer was under way when its connection began to be silent.
+            assert stats.counters["reclaimed"] <= (kind in ("frozen", "half-open"))
         assert sorted(shop.labels("begin")) == sorted(held)
+        assert worker.stop() == 0
+
+
+def test_a_broadcast_waits_for_workers_that_lost_their_connection(tmp_path: Path) -> None:
+    with (
+        servers.single() as server,
+        proxied(server.port) as proxy,
+        Shop(f"postroom+redis://127.0.0.1:{proxy.port}/0", tmp_path) as shop,
+    ):
+        workers = [shop.worker(*pool(name)) for name in ("solo", "threads")]
+        proxy.cut()
+        shop.until(lambda: all("the store is away" in worker.log() for worker in workers))
+        with Celery("sender", broker=f"postroom+{server.url()}", set_as_current=False) as sender:
+            for n in range(3):
+                sender.send_task(f"{APP}.note", [str(n)], exchange="news", routing_key="all")
+        proxy.mend()
+        shop.until(lambda: len(shop.lines("note")) == 6, "broadcasts are lost")
+        assert sorted(shop.labels("note")) == ["0", "0", "1", "1", "2", "2"]
+        assert len({line["group"] for line in shop.lines("note")}) == 2
+
+
+def _longest(room: Room) -> int:
+    """How long the longest lease was given for, of what is worked on and known to be (ms)."""
+    entries = room.engine.find("shop", State.PROCESSING).entries
+    return max(
+        [entry.deadline - entry.started_at for entry in entries if entry.started_at and entry.deadline],
+        default=0,
+    )
+
+
+@pytest.mark.parametrize("sender", ["has declared", "declares"])
+def test_a_store_that_comes_back_empty(sender: str, tmp_path: Path) -> None:
+    """A Redis without persistence: what waited is lost, what a worker has declared and heard is not."""
+    held, fresh = tmp_path / "held", tmp_path / "fresh"
+    with servers.single() as server, Shop(f"postroom+{server.url()}", tmp_path) as shop:
+        worker = shop.worker(*pool("threads"))
+        shop.send("until", str(held), "held")
+        shop.until(lambda: shop.lines("begin", "held"))
+        server.restart(empty=True)
+        held.touch()
+        shop.until(lambda: shop.lines("end", "held"))
+        if sender == "has declared":  # the queue, before, and not since
+            shop.send("until", str(fresh), "fresh")
+        else:  # a new process: the worker finds the queue as it should be, and its exchanges gone
+            shop.python(f"app.send_task('{APP}.until', [{str(fresh)!r}, 'fresh'])")
+        shop.until(lambda: shop.lines("begin", "fresh"), "the worker does not consume any more")
+        with postroom.open(server.url(), declare=False) as room:
+            # By the policy of a queue that nobody declared it would be somebody else's after 30 s.
+            shop.until(lambda: _longest(room) > 45_000, "it is taken away")
+            shop.until(lambda: room.engine.records.get("celery.exchange", "news"), "nobody says it again")
+            # Whoever sends this has declared nothing: the worker has said that it is a fanout exchange.
+            stranger = "Celery(broker=app.conf.broker_url)"
+            shop.python(f"{stranger}.send_task('{APP}.note', ['all'], exchange='news', routing_key='all')")
+            fresh.touch()
+            shop.until(lambda: shop.lines("note", "all"), "the broadcast went nowhere")
+            shop.until(lambda: room.engine.stats("shop").counters["acked"] == 1)
+            assert room.engine.stats("shop").counters["reclaimed"] == 0
+        assert len(shop.lines("begin")) == 2
         assert worker.stop() == 0

@@ -6,7 +6,7 @@
 `transport`, `channel` and `qos` are what kombu sees; `intake` claims and hands on, woken by `bells`; `office`
 is what the whole process holds, with its thread in `upkeep` (under gevent with a `pulse`); `presence` is what
 Celery's worker is doing, `attendance` tells the room of it, `allowance` says how much of a queue it may have,
-and `early` sends acks before tasks.
+`promises` says again what a store has lost, and `early` sends acks before tasks.
 `wrapping` translates messages; `exchanges`, `fanout` and `transient` keep what AMQP has and a queue has not;
 `batch` publishes many at once; `options` reads `broker_transport_options`; `migrate` brings over what waits
 in the lists of kombu's own Redis transport, which `stock` knows.

@@ -26,6 +26,11 @@ class Allowance:
         #: Acked before its task ran, by tag: its queue, if that has a limit to which it counts.
         self._early: dict[str, str] = {}
 
+    @property
+    def breakers(self) -> dict[str, str]:
+        """The name of the breaker of each queue that has one."""
+        return {queue: breaker.name for queue, breaker in self._breakers.items()}
+
     def space(self, queue: str) -> int:
         """How many more of this queue may be in flight here."""
         breaker = self._breakers.get(queue)

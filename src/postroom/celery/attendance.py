@@ -51,6 +51,8 @@ class _Worker:
             queues=self._left or self._consumed(),
             concurrency=self._consumer.pool.num_processes,
             busy=busy(),
+            breakers=self._office.allowance.breakers,
+            runs=self._office.lately.told(),
             ids=tuple(delivery.id for delivery in list(self._office.held.values())),
         )
 

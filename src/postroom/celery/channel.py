@@ -20,6 +20,7 @@ from postroom.celery.news import is_answer, is_news
 from postroom.celery.presence import begun_tags
 from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
+from postroom.celery.undecoded import Message as Received
 from postroom.celery.wrapping import Payload, publish_id, unwrap, wrap
 from postroom.engine import ClaimRequest, Engine
 from postroom.errors import PostroomError
@@ -35,6 +36,7 @@ class Channel(virtual.Channel):
     """See kombu's documentation; what differs is that all of it is kept in the room."""
 
     QoS: Any = Prefetch
+    Message: Any = Received
     qos: Prefetch
     supports_fanout = True
     supports_batch_publish = True
@@ -197,6 +199,8 @@ class Channel(virtual.Channel):
         exchanges = self.office.exchanges
         find = exchanges.matching if type_ == "topic" else exchanges.queues_of
         queues = find(exchange, routing_key)
+        if not queues and exchanges.heal(exchange):
+            queues = find(exchange, routing_key)
         if not queues and self.deadletter_queue:
             queues = [self.deadletter_queue]
         if not queues:
@@ -239,8 +243,8 @@ class Channel(virtual.Channel):
         self, queue: str, no_ack: bool, callback: Callable[[Any], Any], consumer_tag: str, **kwargs: Any
     ) -> None:
         office = self.office
-        if queue not in office.fanout:
-            office.transients.ensure(queue)
+        if queue not in office.fanout and office.transients.ensure(queue) is None:
+            office.promises.watch(queue)
         if no_ack:
             self.no_ack_queues.add(queue)
         else:
@@ -273,7 +277,7 @@ class Channel(virtual.Channel):
 
     def _get(self, queue: str, timeout: float | None = None, *, no_ack: bool = False) -> Payload:
         office = self.office
-        lease = office.room.policy(queue).lease
+        lease = office.promises.of(queue).lease
         tagged, _ = office.turn(queue, ClaimRequest(lease=lease, consumer=office.room.consumer))
         if not tagged:
             raise Empty

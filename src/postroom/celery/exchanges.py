@@ -34,6 +34,8 @@ class Exchanges:
         self._records = records
         #: Types, which never change; an exchange that is deleted and made again is seen by its maker.
         self._types: dict[str, str] = {}
+        #: What this process has bound for good: exchange → bindings.
+        self._bound: dict[str, set[Binding]] = {}
 
     # --- exchanges --------------------------------------------------------------------------
 
@@ -64,9 +66,35 @@ class Exchanges:
     def bind(self, exchange: str, binding: Binding, ttl: int | None = None) -> None:
         """Bind, for `ttl` (ms) unless it is said again by then."""
         self._records.put(_kind(exchange), _key(binding), b"", ttl=ttl)
+        if ttl is None:
+            self._bound.setdefault(exchange, set()).add(binding)
 
     def unbind(self, exchange: str, binding: Binding) -> None:
+        self._bound.get(exchange, set()).discard(binding)
         self._records.delete(_kind(exchange), _key(binding))
+
+    def say_what_is_missing(self) -> None:
+        """Say again what the store was told of and knows no more: one question while it knows all."""
+        if not self._types:
+            return
+        known = {record.key for record in self._pages(_EXCHANGES, "")}
+        for exchange in self._types.keys() - known:
+            self._say(exchange)
+
+    def heal(self, exchange: str) -> bool:
+        """Say it again of one exchange, if the store knows it no more; whether we had bound anything to it.
+
+        What others have unbound stays so: an exchange that is known has lost nothing.
+        """
+        if exchange not in self._types or self._records.get(_EXCHANGES, exchange):
+            return False
+        self._say(exchange)
+        return bool(self._bound.get(exchange))
+
+    def _say(self, exchange: str) -> None:
+        self._records.put(_EXCHANGES, exchange, self._types[exchange].encode())
+        for binding in list(self._bound.get(exchange, ())):
+            self._records.put(_kind(exchange), _key(binding), b"")
 
     def bindings(self, exchange: str) -> list[Binding]:
         return [_binding(record) for record in self._pages(_kind(exchange), "")]

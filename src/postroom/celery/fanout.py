@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from postroom.celery.exchanges import matches
 from postroom.celery.wrapping import Payload, pack, unpack
 from postroom.engine import Engine
+from postroom.logs import TopicEntry
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -129,14 +130,26 @@ class Fanout:
                     page.missed,
                     extra={"event": "celery.broadcast_missed", "queue": queue, "count": page.missed},
                 )
-            for entry in page.entries:
-                routing_key, payload = unpack(entry.data)
-                if subscription.wants(routing_key, self._patterns):
-                    found.append(payload)
+            found += self._wanted(subscription, page.entries)
             # After the entries are here, and not before: what cannot be read is read again.
             subscription.cursor = page.cursor
             more |= len(page.entries) == _PAGE
         return found, more
+
+    def _wanted(self, subscription: Subscription, entries: Sequence[TopicEntry]) -> Iterator[Payload]:
+        for entry in entries:
+            try:
+                routing_key, payload = unpack(entry.data)
+            except Exception:  # somebody else's entry: it must not stop the consumer
+                log.exception(
+                    "unreadable in topic %s: %s",
+                    subscription.topic,
+                    entry.id,
+                    extra={"event": "celery.unreadable", "topic": subscription.topic, "id": entry.id},
+                )
+                continue
+            if subscription.wants(routing_key, self._patterns):
+                yield payload
 
     def _prune(self) -> None:
         """Give up the cursors of queues that nobody has read for long."""

@@ -199,7 +199,7 @@ class Intake:
             n=n,
             # A worker says when it begins; whoever else consumes has begun when it has the message.
             start=0 if worker_state() is not None and queue not in channel.no_ack_queues else None,
-            lease=office.room.policy(queue).lease,
+            lease=office.promises.of(queue).lease,
             consumer=office.room.consumer,
             waiter=bell,
         )

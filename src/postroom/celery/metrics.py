@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 
-def serve_metrics(app: Any, port: int, host: str = "127.0.0.1") -> None:
+def serve_metrics(app: Any, port: int, host: str = "127.0.0.1", *beside: Any) -> None:
     """Have the worker of this app serve `/metrics` there, as long as its process lives.
 
+    `beside`: collectors of prometheus-client that are told beside those of the room.
     A worker that cannot listen there does not start. Raises MissingExtra without prometheus-client.
     """
     from celery import bootsteps
@@ -29,7 +30,7 @@ def serve_metrics(app: Any, port: int, host: str = "127.0.0.1") -> None:
         def start(self, consumer: Any) -> None:
             if self.server is None:
                 room = consumer.connection.transport.office.room
-                self.server = MetricsServer(room, port, host, lambda: Own(states_here()))
+                self.server = MetricsServer(room, port, host, lambda: Own(states_here()), *beside)
 
         def stop(self, consumer: Any) -> None:
             pass

@@ -22,8 +22,10 @@ import postroom
 from postroom.celery.allowance import Allowance
 from postroom.celery.exchanges import Exchanges
 from postroom.celery.fanout import Fanout
+from postroom.celery.lately import Lately
 from postroom.celery.news import News
 from postroom.celery.options import Options, breakers_of, config_of, is_replicated
+from postroom.celery.promises import Promises
 from postroom.celery.transient import TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
@@ -103,6 +105,7 @@ class Office:
         self._keeper: Keeper | None = None
         self._attendance: Attendance | None = None
         self._closed = False
+        self.lately: Lately = Lately()
         self.allowance: Allowance = Allowance(self, breakers_of(self.options))
         engine = self.room.engine
         self.exchanges: Exchanges = Exchanges(engine.records)
@@ -115,6 +118,7 @@ class Office:
             prefix=self.options.fanout_prefix,
         )
         self.news: News = News(self)
+        self.promises: Promises = Promises(self)
         #: Queues that this process bound to something else than a fanout exchange.
         self.routed: set[str] = set()
 
@@ -227,6 +231,7 @@ class Office:
         return self.held.pop(tag, None)
 
     def _have_settled(self, delivery: Delivery, settlement: Settlement, *, soon: bool = False) -> None:
+        self.lately.end(delivery, settlement)
         with self._lock:
             pending = self._pending
             if not pending:
@@ -300,6 +305,8 @@ class Office:
         self._recent.note([settlement for _, settlement in pending], time.monotonic())
         for (delivery, settlement), outcome in zip(pending, outcomes, strict=True):
             if not delivery.note_settled(settlement.verb, outcome):
+                if outcome is Outcome.GONE:  # done elsewhere, or the store has lost everything
+                    self.promises.doubt()
                 log.warning(
                     "settled too late: %r is %s",
                     delivery,
@@ -317,6 +324,7 @@ class Office:
                 starts.setdefault(delivery.queue, []).append(tag)
         for queue, begun in starts.items():
             receipts = [self.held[tag].receipt for tag in begun if tag in self.held][:MAX_BATCH]
+            self.lately.begin(receipts)
             self.room.turn(queue, (), receipts, None)
             self.unstarted.difference_update(begun)
 
@@ -345,8 +353,12 @@ class Office:
             self._attendance.beat(engine)
 
     def came_back(self) -> None:
-        """The store was away: renew what is held, and repeat the last settles, which it may have lost."""
+        """The store was away: renew what is held, and repeat the last settles, which it may have lost.
+
+        It may have lost more than that: what queues promise is asked of it before the next claim.
+        """
         self.ping()  # there may be nothing to renew or to repeat
+        self.promises.doubt()
         self.renew()
         self._recent.repeat(self.room.engine)
         self.returns += 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import ssl as tls
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from postroom.breaker import Breaker
 from postroom.config import Config, load
@@ -41,13 +42,16 @@ _KOMBUS = frozenset(
 #: Known to users of kombu's Redis transport; what they did there is done otherwise here, or not needed.
 _NOT_NEEDED = frozenset(
     {"sep", "priority_steps", "ack_emulation", "unacked_key", "unacked_index_key", "unacked_mutex_key",
-     "unacked_mutex_expire", "unacked_restore_limit", "unacked_restore_interval", "unacked_restore_throttle",
-     "socket_keepalive_options", "sentinel_kwargs"}
+     "unacked_mutex_expire", "unacked_restore_limit", "unacked_restore_interval", "unacked_restore_throttle"}
 )  # fmt: skip
-#: These would change what is kept or who hears it, and do not, unless they say what holds here: said aloud.
+#: These would change what is kept, who hears it or how a server is reached, and do not, unless they say what
+#: holds here: said aloud.
 _WITHOUT_EFFECT = {
     "fanout_prefix": "each database has broadcasts of its own; only a text sets them further apart",
+    "socket_keepalive_options": "a server that is silent is noticed by socket_timeout",
+    "sentinel_kwargs": "except username and password; what holds for the servers holds for sentinels",
 }
+_LOGIN = ("username", "password")
 
 #: Kombu's words for the order of queues, in ours; `sorted` is kombu's alone.
 _STRATEGIES = {"round_robin": "round_robin", "sorted": "sorted", "priority": "listed", "listed": "listed"}
@@ -130,7 +134,11 @@ def read(given: Mapping[str, Any]) -> Options:
 
 def _in_vain(given: Mapping[str, Any]) -> list[str]:
     """What is asked for and not done."""
-    asked = {"fanout_prefix": not (given.get("fanout_prefix", True))}
+    asked = {
+        "fanout_prefix": not (given.get("fanout_prefix", True)),
+        "socket_keepalive_options": bool(given.get("socket_keepalive_options")),
+        "sentinel_kwargs": not set(given.get("sentinel_kwargs") or ()).issubset(_LOGIN),
+    }
     return [name for name in _WITHOUT_EFFECT if asked[name]]
 
 
@@ -241,24 +249,35 @@ def _from_parts(client: Any) -> str:
     return f"{scheme}://{secret if len(secret) > 2 else ''}{client.hostname or 'localhost'}{port}/{path}"
 
 
-def _with_options(url: str, given: Mapping[str, Any], ssl: Any) -> str:
+def _with_options(url: str, given: dict[str, Any], ssl: Any) -> str:
     parts = urlsplit(url)
     if not parts.scheme.startswith(("redis", "valkey")):
         return url
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     # Kombu's old spelling of a database: redis://host//
     path = "/0" if parts.path in ("", "/", "//") and "+" not in parts.scheme else parts.path
-    if (master := given.get("master_name")) and "+sentinel" in parts.scheme:
-        path = _with_master(path, str(master))
+    if "+sentinel" in parts.scheme:
+        given = _login_of_sentinels(given) | given
+        if master := given.get("master_name"):
+            path = _with_master(path, str(master))
     for name, option in _IN_URL.items():
         value = given.get(name)
         if value is not None and value != "":
             query.setdefault(option, _text(name, value))
     scheme = parts.scheme
     if ssl := ssl or given.get("ssl"):
-        scheme = scheme if scheme.startswith(("rediss", "valkeys")) else scheme.replace("redis", "rediss", 1)
+        scheme = re.sub("^(redis|valkey)s?", r"\1s", scheme)
         query |= _tls(ssl)
-    return urlunsplit((scheme, parts.netloc, path, urlencode(query), ""))
+    if "+socket" in scheme and (db := query.pop("virtual_host", None)):
+        query.setdefault("db", db)  # kombu's name for it, where a path cannot say it
+    # By hand: without a host, as before the path of a socket, urlunsplit leaves out the slashes.
+    return f"{scheme}://{parts.netloc}{path}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _login_of_sentinels(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Kombu's users say it among the arguments of a client."""
+    arguments = given.get("sentinel_kwargs") or {}
+    return {f"sentinel_{name}": arguments[name] for name in _LOGIN if name in arguments}
 
 
 def _with_master(path: str, master: str) -> str:

@@ -8,6 +8,7 @@ what is held: sockets and locks of gevent's belong to the thread that made them.
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import postroom
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How long to wait for its end (seconds): as long as a call to a store that is away may take.
 _PATIENCE = 10.0
+#: How often it looks whether to beat (seconds).
+_LOOK = 1.0
 
 
 class Pulse:
@@ -50,13 +53,20 @@ class Pulse:
             self._ended.acquire(timeout=_PATIENCE)
 
     def _run(self) -> None:
-        third = self._office.options.lease / 3_000
+        beat_at = time.monotonic()
         try:
-            while not self._stop.acquire(timeout=third):
-                self._beat()
+            while not self._stop.acquire(timeout=self._nap(beat_at)):
+                if not self._nap(beat_at):
+                    beat_at = time.monotonic()
+                    self._beat()
         finally:
             sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
             self._ended.release()
+
+    def _nap(self, beat_at: float) -> float:
+        """Until a third of the lease is over; a queue with a shorter one may come at any moment."""
+        left = beat_at + self._office.lease / 3_000 - time.monotonic()
+        return max(0.0, min(_LOOK, left))
 
     def _beat(self) -> None:
         """Renew, through connections of this thread's own; they are few and far between."""

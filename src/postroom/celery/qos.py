@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 #: With an unlimited prefetch this many are claimed at once.
 _UNLIMITED = 100
-_REQUEUED = Failure(type="Requeued", text="rejected by its consumer, to be tried again")
+_REQUEUED = Failure(type="Requeued", text="rejected, to be tried again")
+#: What a worker looks for in the headers of every message, and says of one that has no such thing.
+_NO_TASK = ("task",)
 
 
 class QoS(virtual.QoS):
@@ -81,9 +83,7 @@ class QoS(virtual.QoS):
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         if requeue:
-            self._office.settle(
-                delivery_tag, Verb.RETRY, Failure(type="Requeued", text="rejected, to be tried again")
-            )
+            self._office.settle(delivery_tag, Verb.RETRY, _REQUEUED)
         else:
             delivery = self._office.held.get(delivery_tag)
             self._office.settle(delivery_tag, Verb.BURY, _rejection(delivery.kind if delivery else ""))
@@ -113,4 +113,6 @@ def _rejection(task: str) -> Failure:
     error = sys.exc_info()[1]
     if isinstance(error, KeyError) and error.args == (task,):  # how a worker looks its tasks up
         return Failure(type="NotRegistered", text=f"this worker has no task {task}")
+    if isinstance(error, KeyError) and not task and error.args == _NO_TASK:
+        return Failure(type="InvalidTaskError", text="it is no task: its headers name none")
     return Failure.of(error) if error else Failure(type="Rejected", text="rejected by its consumer")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
@@ -116,6 +117,8 @@ class Request(CelerysRequest):
         policy = self._policy() if self._delivery else None
         if expired and policy is not None and policy.on_expire == "dead":
             self._settle(Verb.BURY, _EXPIRED)
+            # Celery takes it for revoked from now on, and a replay has the id of its task.
+            state.revoked.discard(self.id)
         super()._announce_revoked(reason, terminated, signum, expired)
 
     @property
@@ -137,9 +140,13 @@ class Request(CelerysRequest):
     def _keep_dead(self, failure: Failure) -> None:
         if self._office is None or self._delivery is None or self._policy() is None:
             return
-        message = self._delivery.message
+        room, delivery = self._office.room, self._delivery
+        took = 0 if self.time_start is None else max(0, round((time.time() - self.time_start) * 1_000))
         try:
-            deadletters.keep(self._office.room.engine, message, failure, self.message.delivery_tag)
+            deadletters.keep(
+                room.engine, delivery.message, failure, self.message.delivery_tag,
+                consumer=room.consumer, took=took, earlier=delivery.attempt,
+            )  # fmt: skip
         except PostroomError as error:
             log.error(
                 "the dead letter of %s could not be kept: %s; it died of %s",

@@ -148,14 +148,18 @@ class Transport(virtual.Transport):
 
 
 def _wake_when_called(loop: Any, intake: Intake) -> None:
-    """Kombu before 5.7 lets the acks of the threads pool wait until its hub wakes by itself."""
-    call_soon = loop.call_soon
+    """Kombu before 5.7 lets the acks of the threads pool wait until its hub wakes by itself.
+
+    A hub outlives connections: the next one takes the place of this, and is not put around it.
+    """
+    plain = getattr(loop.call_soon, "plain", loop.call_soon)
 
     def called(callback: Any, *args: Any) -> Any:
-        made = call_soon(callback, *args)
+        made = plain(callback, *args)
         intake.wake()
         return made
 
+    called.plain = plain  # type: ignore[attr-defined]  # how the next one finds it
     loop.call_soon = called
 
 

@@ -27,6 +27,8 @@ log: logging.Logger = logging.getLogger(__name__)
 _TICK = 0.012
 _SLOW_TICK = 1.0
 _WAKEFUL = 0.2
+#: How often it looks whether the store still knows what was promised (seconds).
+_LOOK_EVERY = 5.0
 #: After a failure it tries again after this long (seconds).
 _RETRY = 0.5
 #: An office without anything to do ends its thread after this long (seconds).
@@ -45,7 +47,7 @@ class Upkeep:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._dozing = False
-        self._renewed_at = time.monotonic()
+        self._renewed_at = self._looked_at = time.monotonic()
         self._failing = False
         #: Whether the store is away, as far as this process knows. Nobody but this thread looks whether it is
         #: back: whoever else would wait for a store that does not answer has better things to do.
@@ -124,6 +126,9 @@ class Upkeep:
         if now - self._renewed_at >= office.lease / 3_000 and office.held:
             office.renew()
             self._renewed_at = now
+        if now - self._looked_at >= _LOOK_EVERY and office.held:
+            office.promises.look_after()
+            self._looked_at = now
         did = False
         if (due := office.waits) is not None and now >= due:
             office.flush()

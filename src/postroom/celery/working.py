@@ -15,9 +15,8 @@ from postroom.celery import options
 from postroom.celery.office import Office
 from postroom.celery.offices import office_of
 from postroom.celery.wrapping import EARLIER
-from postroom.delivery import IDEMPOTENCY_KEY
+from postroom.delivery import IDEMPOTENCY_KEY, working_on
 from postroom.engine import Engine
-from postroom.idempotency import working_on
 
 #: What our requests tell the process that runs a task: the queue of its message.
 QUEUE = "postroom_queue"

@@ -9,6 +9,7 @@ delivery can put back by itself.
 from __future__ import annotations
 
 import hashlib
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from kombu.utils.json import dumps, loads
 
 from postroom.delivery import Delivery
+from postroom.duration import MAX_SPAN
 from postroom.errors import InvalidInput
 from postroom.ids import new_id
 from postroom.limits import BINARY, FORBIDDEN_CONTENT, JSON, LAST_DUE, MAX_NAME, MAX_PRIORITY
@@ -78,6 +80,8 @@ def wrap(
     is_task = isinstance(task, str) and isinstance(task_id, str)
     delay, due = _when(headers, properties)
     id, remembered = _identity(properties, headers) if is_task else (publish_id(properties), None)
+    # What Celery lets expire it wants to see revoked; other messages expire as in AMQP.
+    lasts = ttl if is_task else _ttl(properties, ttl)
     return NewMessage(
         body=_bytes(payload["body"]),
         id=id,
@@ -88,8 +92,7 @@ def wrap(
         priority=_priority(properties, zero_is_highest),
         delay=delay,
         due=due,
-        # What Celery lets expire it wants to see revoked; other messages expire as in AMQP.
-        ttl=ttl if is_task else _ttl(properties, ttl),
+        ttl=lasts and _from_due(lasts, delay, due),
         remember=remember if remembered is None else remembered,
     )
 
@@ -160,6 +163,12 @@ def _when(headers: Payload, properties: Payload) -> tuple[int, int | None]:
 def _ttl(properties: Payload, ttl: int | None) -> int | None:
     expiration = properties.get("expiration")
     return max(1, int(expiration)) if expiration else ttl
+
+
+def _from_due(ttl: int, delay: int, due: int | None) -> int:
+    """A span from now for one from the due time: nobody can take a message before."""
+    ahead = delay if due is None else max(0, due - time.time_ns() // 1_000_000)
+    return min(ttl + ahead, MAX_SPAN)
 
 
 def _texts(

@@ -71,8 +71,8 @@ def worker(
     command.main(args=["-A", application, "worker", *given, *context.args], prog_name="celery")
 
 
-def app_at(application: str) -> Any:
-    """The Celery app in MODULE[:VARIABLE]. Raises InvalidInput."""
+def app_at(application: str, given_by: str = "--app") -> Any:
+    """The Celery app in MODULE[:VARIABLE], as some argument named it. Raises InvalidInput."""
     from celery.app.utils import find_app
 
     from postroom.errors import InvalidInput
@@ -80,7 +80,7 @@ def app_at(application: str) -> Any:
     try:
         return find_app(application)
     except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"--app: there is no Celery app in {application!r} ({error})") from error
+        raise InvalidInput(f"{given_by}: there is no Celery app in {application!r} ({error})") from error
 
 
 def log_json() -> None:
