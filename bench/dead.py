@@ -17,6 +17,7 @@ import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ from postroom.room import Room
 
 T = TypeVar("T")
 
-QUEUE = "bench"
+QUEUE, OTHER = "bench", "others"
 _GROUPS = 50
 _TRACE = "Traceback (most recent call last):\n" + "  File 'shop.py', line 7, in send\n" * 20
 
@@ -64,11 +65,11 @@ def main() -> int:
 
 
 def _round(options: argparse.Namespace) -> Iterator[Figure]:
-    with _room(options) as room:
+    with _store(options) as url, postroom.open(url) as room:
         yield from _letters(room, options.letters)
     if options.discard:
-        with _room(options) as room:
-            yield from _many(room, options.discard)
+        with _store(options) as url, postroom.open(url) as room:
+            yield from _many(room, url, options.discard)
 
 
 def _letters(room: Room, count: int) -> Iterator[Figure]:
@@ -93,22 +94,26 @@ def _letters(room: Room, count: int) -> Iterator[Figure]:
     yield Figure("the same again: already replayed", [count / seconds], "/s")
 
 
-def _many(room: Room, count: int) -> Iterator[Figure]:
+def _many(room: Room, url: str, count: int) -> Iterator[Figure]:
     """Discard and purge of so many, and the longest that somebody else had to wait meanwhile."""
     room.queue(QUEUE, Policy(dead_limit=None))
     bury(room, count, trace="")
     before = memory()
-    result, seconds = timed(lambda: DeadLetters(room, QUEUE).discard(Filter()))
+    with others(url) as waits:
+        result, seconds = timed(lambda: DeadLetters(room, QUEUE).discard(Filter()))
     assert result.done == count
     yield Figure(f"discard of {count:,}", [count / seconds], "/s")
     yield Figure(f"memory that the discard of {count:,} took", [memory() - before], "MB")
+    yield Figure("longest put of somebody else during the discard", [max(waits)], "ms")
     queue = room.queue(QUEUE)
     for first in range(0, count, 1_000):
         room.engine.put(QUEUE, [NewMessage(body=DATA) for _ in range(min(1_000, count - first))])
     bury(room, 1, trace="")  # with something that stays, a purge cannot simply forget the whole queue
-    purged, seconds = timed(queue.purge)
+    with others(url) as waits:
+        purged, seconds = timed(queue.purge)
     assert purged == count
     yield Figure(f"purge of {count:,}", [seconds * 1_000], "ms")
+    yield Figure("longest put of somebody else during the purge", [max(waits)], "ms")
 
 
 def bury(room: Room, count: int, trace: str = _TRACE) -> None:
@@ -118,6 +123,28 @@ def bury(room: Room, count: int, trace: str = _TRACE) -> None:
     for first in range(0, count, 1_000):
         some = range(first, min(count, first + 1_000))
         room.engine.put(QUEUE, [NewMessage(body=DATA, failure=failures[n % _GROUPS]) for n in some])
+
+
+@contextmanager
+def others(url: str) -> Iterator[list[float]]:
+    """Somebody else puts into the same store all the while; how long each put took (ms)."""
+    waits, over = list[float](), threading.Event()
+
+    def put() -> None:
+        with postroom.open(url) as other:
+            queue = other.queue(OTHER)
+            while not over.wait(0.001):
+                waits.append(timed(lambda: queue.put(b"x"))[1] * 1_000)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    try:
+        while not waits:  # it has begun before there is something to wait for
+            time.sleep(0.001)
+        yield waits
+    finally:
+        over.set()
+        thread.join()
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
@@ -132,21 +159,21 @@ def memory() -> float:
 
 
 @contextmanager
-def _room(options: argparse.Namespace) -> Iterator[Room]:
+def _store(options: argparse.Namespace) -> Iterator[str]:
+    """The URL of a store that is empty, and gone afterwards."""
     if options.redis:
         mark = "&" if "?" in options.redis else "?"
-        with postroom.open(f"{options.redis}{mark}prefix=bench-{new_id()}") as room:
-            try:
-                yield room
-            finally:
-                room.queue(QUEUE).drop(force=True)
+        url = f"{options.redis}{mark}prefix=bench-{new_id()}"
+        try:
+            yield url
+        finally:
+            with postroom.open(url) as room:
+                for info in room.queues():
+                    room.queue(info.name).drop(force=True)
         return
     options.dir.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(dir=options.dir.resolve()) as folder,
-        postroom.open(f"sqlite:///{folder}/room.db") as room,
-    ):
-        yield room
+    with tempfile.TemporaryDirectory(dir=options.dir.resolve()) as folder:
+        yield f"sqlite:///{folder}/room.db"
 
 
 def _options() -> argparse.Namespace:

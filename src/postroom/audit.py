@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -21,14 +20,14 @@ import msgspec
 
 from postroom.engine import Engine
 from postroom.errors import PostroomError
+from postroom.history import follow_topic
 from postroom.limits import AUDIT, cut_text
+from postroom.logs import TopicEntry
 
 log: logging.Logger = logging.getLogger(__name__)
 
 _actor: ContextVar[str] = ContextVar("postroom_actor", default="")
 _watching: ContextVar[Watched | None] = ContextVar("postroom_watched", default=None)
-#: A follower looks again after this long even when nothing rang (seconds).
-_NET = 5.0
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +127,11 @@ def note(engine: Engine, event: str, queue: str = "", count: int = 0, **info: An
 def read(engine: Engine, after: str | None = "", limit: int = 100) -> Acts:
     """Acts behind a cursor, oldest first. None: from now on; "": from the oldest kept."""
     page = engine.read(AUDIT, after=after, limit=limit)
-    acts = [msgspec.structs.replace(_act(entry.data), id=entry.id, at=entry.at) for entry in page.entries]
-    return Acts(acts, page.cursor, page.missed)
+    return Acts([_told(entry) for entry in page.entries], page.cursor, page.missed)
+
+
+def _told(entry: TopicEntry) -> Act:
+    return msgspec.structs.replace(_act(entry.data), id=entry.id, at=entry.at)
 
 
 def _act(data: bytes) -> Act:
@@ -141,19 +143,7 @@ def _act(data: bytes) -> Act:
 
 def follow(engine: Engine, after: str | None = None, timeout: float | None = None) -> Iterator[Act]:
     """Acts as they happen, until the timeout (seconds in all)."""
-    end = None if timeout is None else time.monotonic() + timeout
-    cursor = read(engine, None).cursor if after is None else after
-    with engine.waiter((), topics=(AUDIT,)) as waiter:
-        waiter.arm()
-        while True:
-            page = read(engine, cursor)
-            cursor = page.cursor
-            yield from page.acts
-            left = _NET if end is None else end - time.monotonic()
-            if left <= 0:
-                return
-            if not page.acts:  # else there may be more than one read takes
-                waiter.wait(min(left, _NET))
+    return map(_told, follow_topic(engine, AUDIT, after, timeout))
 
 
 def newest(engine: Engine, count: int, queue: str | None = None) -> Acts:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -361,3 +361,40 @@ def _failure(error: BaseException | str | None) -> Failure:
 
 def _rejected(reason: str) -> Failure:
     return Failure(type="Rejected", text=reason or "buried by its consumer")
+
+
+class Work(Protocol):
+    """The work in hand, as a guard sees it. A Delivery is one; another door may have its own."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def deliveries(self) -> int: ...
+    @property
+    def idempotency_key(self) -> str: ...
+    @property
+    def is_held(self) -> bool:
+        """Whether the store knows that this work is being done; not once its message is settled."""
+        ...
+
+
+_work: ContextVar[Work | None] = ContextVar("postroom_work", default=None)
+
+
+@contextlib.contextmanager
+def working_on(work: Work) -> Iterator[None]:
+    """Make this the work in hand of this thread or task: for doors whose handlers get no Delivery."""
+    token = _work.set(work)
+    try:
+        yield
+    finally:
+        _work.reset(token)
+
+
+def in_hand() -> Work | None:
+    """The work that this thread or task is doing."""
+    return _work.get() or current_delivery()

@@ -40,10 +40,11 @@ from postroom.limits import (
     check_batch,
     check_between,
     check_content_type,
+    check_headers,
     check_when,
     cut_text,
 )
-from postroom.logs import Group, Log, TopicPage
+from postroom.logs import Group, Log, Stored, TopicPage
 from postroom.model import (
     EXPECTED,
     Accepted,
@@ -58,7 +59,6 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
-    Stored,
     Swept,
     Turned,
 )
@@ -163,7 +163,8 @@ class Engine(abc.ABC):
 
         A message whose id exists or is remembered, or whose unique_key is held by a waiting or
         processing message, is not created again: its result names the one that is there. Due
-        after now it is scheduled, with a failure it is dead at once, else it is ready.
+        after now it is scheduled, with a failure it is dead at once, else it is ready. A dead one
+        with a past was put when that says, and had those attempts.
 
         Raises QueueFull when the new ones do not fit into `capacity`, BodyTooLarge, InvalidInput for an
         expiry that is not after now and the due time; Uncertain: stored, but on no replica, so repeat.
@@ -411,6 +412,8 @@ class Engine(abc.ABC):
             check_when(move.delay, move.due)
             if move.content_type is not None:
                 check_content_type(move.content_type)
+            if move.headers:
+                check_headers(move.headers)
             if move.action is Action.MARK_REPLAYED and move.replayed_as is None:
                 raise InvalidInput("mark_replayed: say as what it was replayed")
             self._check_body(len(move.body or b""))

@@ -1,6 +1,6 @@
-"""The lifecycle topic: what happened in the room, read from the log of every queue.
+"""The lifecycle topic: what happened in the room, read from the log of every queue; and topics, followed.
 
-It is virtual: no engine writes it, a reader keeps one cursor per queue. An entry is known by
+The lifecycle is virtual: no engine writes it, a reader keeps one cursor per queue. An entry is known by
 (queue, id), so whoever resumes from saved cursors can tell a repeat.
 """
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from postroom.engine import Engine
-from postroom.logs import LogEntry
+from postroom.logs import LogEntry, TopicEntry
 
 #: A follower looks again after this long even when nothing rang (seconds).
 _NET = 5.0
@@ -63,3 +63,25 @@ class Lifecycle:
 
     def _queues(self) -> list[str]:
         return self._names if self._names is not None else [info.name for info in self._engine.queues()]
+
+
+def follow_topic(
+    engine: Engine, topic: str, after: str | None = None, timeout: float | None = None
+) -> Iterator[TopicEntry]:
+    """Every entry of a topic as it is published, until nothing more came before the timeout (seconds in all).
+
+    Behind a cursor, or (None) from now on; "": from the oldest kept.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    cursor = engine.read(topic, after=None).cursor if after is None else after
+    with engine.waiter((), topics=(topic,)) as waiter:
+        waiter.arm()
+        while True:
+            page = engine.read(topic, after=cursor)
+            cursor = page.cursor
+            yield from page.entries
+            left = _NET if end is None else end - time.monotonic()
+            if left <= 0:
+                return
+            if not page.entries:  # else there may be more than one read takes
+                waiter.wait(min(left, _NET))

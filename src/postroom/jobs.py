@@ -5,6 +5,11 @@ dies or the store is away for a while, another (or the same) goes on where it wa
 says which letters are in hand, so that nothing is done or counted twice. Letters that died after the job was
 made are not meant. The archive of a service of events is worked on by a runner that was given that service:
 no other job waits for a broker that is away.
+
+`pause` has a job rest after the step that it is in, for as long as it takes; `resume` has it go on there.
+
+A job may begin later: until then `cancel` takes it back whole. So a discard can be undone for a while,
+whatever becomes of the browser that asked for it: the letters stay where they are until its time.
 """
 
 from __future__ import annotations
@@ -21,10 +26,11 @@ import msgspec
 
 from postroom import audit
 from postroom.deadletters import Cancelled, DeadLetters, Filter, Place, Result
+from postroom.duration import Duration, milliseconds
 from postroom.errors import Closed, Conflict, EngineUnavailable, InvalidInput, NotFound, PostroomError
 from postroom.ids import new_id
 from postroom.keeper import Lead
-from postroom.limits import MAX_BATCH, check_limit
+from postroom.limits import MAX_BATCH, check_between, check_limit
 from postroom.room import Room
 from postroom.services import EventService
 
@@ -33,6 +39,8 @@ log: logging.Logger = logging.getLogger(__name__)
 KIND = "job"
 #: A job is forgotten after this long (ms).
 _KEPT = 30 * 86_400_000
+#: No job waits longer for its beginning (ms).
+_LONGEST_WAIT = 7 * 86_400_000
 #: Whoever does a job and is silent for this long is taken for dead (ms).
 _TTL = 15_000
 #: How often it is looked for jobs, and a slow step tells how far it is and whether it is cancelled (seconds).
@@ -44,20 +52,26 @@ _TRIES = 20
 class JobState(enum.StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
+    PAUSED = "paused"
     DONE = "done"
     STOPPED = "stopped"
     CANCELLED = "cancelled"
     FAILED = "failed"
 
 
-_OPEN = frozenset({JobState.WAITING, JobState.RUNNING})
+_OPEN = frozenset({JobState.WAITING, JobState.RUNNING, JobState.PAUSED})
+
+
+class _Paused(Cancelled):
+    """It rests, and goes on from its place."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of work: what is meant, who asked for it, how far it is and what came of it.
 
     `done` and `scanned` are at most one step (200 letters) behind, and right in the end, whatever happened
-    on the way. `until` is when it was made: letters that died later are not meant.
+    on the way. `until` is when it was made: letters that died later are not meant. Nothing is done before
+    `begins` (epoch ms).
     """
 
     id: str
@@ -65,6 +79,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     until: int
     by: str
+    #: Why, as who asked for it said: what it does stands in the audit with that.
+    why: str = ""
     #: Whose archive is meant; None: the letters of the room.
     service: str | None = None
     filter: dict[str, Any] | None = None
@@ -74,7 +90,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int = 0
     done: int = 0
     total: int = 0
+    #: What somebody wants of it; it notices that between two steps.
     cancel: bool = False
+    pause: bool = False
+    begins: int = 0
     started_at: int | None = None
     ended_at: int | None = None
     #: Why it ended early, or why it waits.
@@ -110,23 +129,28 @@ class Jobs:
         chosen: Filter | list[str],
         *,
         service: str | None = None,
+        after: Duration | None = None,
         **options: Any,
     ) -> Job:
-        """Note what is to be done; a runner begins soon. Raises NotFound for a name that means nothing.
+        """Note what is to be done; a runner begins soon, or `after` a while of at most a week.
 
-        With a `service` the name is only shown.
+        Raises NotFound for a name that means nothing. With a `service` the name is only shown.
         """
+        wait = 0 if after is None else milliseconds(after, "after")
+        check_between("after", wait, 0, _LONGEST_WAIT)
         if not isinstance(chosen, Filter) and not 1 <= len(chosen) <= MAX_BATCH:
             raise InvalidInput(f"ids: from 1 to {MAX_BATCH:,}; choose more by a filter")
         if service is None:
             DeadLetters(self._room, name).queues  # noqa: B018 — raises NotFound for a name that means nothing
-        engine = self._room.engine
+        now = self._room.engine.now()
         job = Job(
             id=new_id(),
             action=action,
             name=name,
-            until=engine.now(),
+            until=now,
+            begins=now + wait if wait else 0,
             by=audit.actor(),
+            why=audit.why(),
             service=service,
             filter=chosen.as_dict() if isinstance(chosen, Filter) else None,
             ids=None if isinstance(chosen, Filter) else list(chosen),
@@ -154,14 +178,19 @@ class Jobs:
 
     def cancel(self, id: str) -> Job:
         """End it after the step that it is in; what was done stays done. Raises Conflict if it has ended."""
+        return self._tell(id, "cancel_job", cancel=True)
 
-        def cancelled(job: _Kept) -> _Kept:
-            if not job.is_open:
-                raise Conflict(f"job {id} has ended: {job.state}")
-            return msgspec.structs.replace(job, cancel=True)
+    def pause(self, id: str) -> Job:
+        """Have it rest after the step that it is in, until `resume`. Raises Conflict if it has ended."""
+        return self._tell(id, "pause_job", pause=True)
 
-        job = self.change(id, cancelled)
-        audit.note(self._room.engine, "cancel_job", job.name or "", 1, job=id)
+    def resume(self, id: str) -> Job:
+        """Have it go on where it rests. Raises Conflict if it has ended."""
+        return self._tell(id, "resume_job", pause=False)
+
+    def _tell(self, id: str, event: str, **wanted: bool) -> Job:
+        job = self.change(id, lambda job: msgspec.structs.replace(_still_open(job), **wanted))
+        audit.note(self._room.engine, event, job.name or "", 1, job=id)
         return self.get(id)
 
     def change(self, id: str, change: Callable[[_Kept], _Kept]) -> _Kept:
@@ -225,7 +254,10 @@ class Runner:
 
     def tick(self) -> None:
         """Do every job that nobody does."""
+        now = self._room.engine.now()
         for job in self._jobs.open():
+            if (job.begins > now or job.pause) and not job.cancel:
+                continue
             lead = Lead(self._room.engine, _TTL, f"job:{job.id}")
             if self._stop.is_set():
                 return
@@ -257,8 +289,10 @@ class Runner:
             self._end(job.id, JobState.CANCELLED, "cancelled")
             return
         try:
-            with audit.acting(job.by):
+            with audit.acting(job.by), audit.watched(job.why):
                 result = self._work(job)
+        except _Paused:
+            self._jobs.change(id, _rested)
         except Cancelled as why:
             if not self._stop.is_set():
                 self._end(job.id, JobState.CANCELLED, str(why))
@@ -307,8 +341,11 @@ class Runner:
 
     def _tell(self, id: str, **fields: Any) -> None:
         self._checked = time.monotonic()
-        if self._set(id, **fields, **self._counts()).cancel:
+        job = self._set(id, **fields, **self._counts())
+        if job.cancel:
             raise Cancelled("cancelled")
+        if job.pause:
+            raise _Paused("paused")
         if self._stop.is_set():
             raise Cancelled("interrupted: the server ends, and another goes on")
 
@@ -332,6 +369,18 @@ def _begun(job: _Kept, now: int) -> _Kept:
     if not job.is_open:
         return job
     return msgspec.structs.replace(job, state=JobState.RUNNING, reason="", started_at=job.started_at or now)
+
+
+def _still_open(job: _Kept) -> _Kept:
+    """The job, which can still be told something, or Conflict."""
+    if not job.is_open:
+        raise Conflict(f"job {job.id} has ended: {job.state}")
+    return job
+
+
+def _rested(job: _Kept) -> _Kept:
+    """As it is between two runs; who resumed it meanwhile finds it waiting for its next."""
+    return msgspec.structs.replace(job, state=JobState.PAUSED if job.pause else JobState.WAITING)
 
 
 @contextlib.contextmanager

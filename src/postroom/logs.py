@@ -1,4 +1,4 @@
-"""What is written down beside the messages: the history of a queue, topics, records."""
+"""What is written down: the history of a queue, topics, records; and what a store itself holds."""
 
 from __future__ import annotations
 
@@ -85,3 +85,10 @@ def drop_told(queue: str, count: int, by: str, why: str) -> bytes:
     """What the audit is told of a queue that was dropped with so many messages in it."""
     act = {"event": "drop", "queue": queue, "count": count, "by": by}
     return msgspec.json.encode(act | ({"info": {"reason": why}} if why else {}))
+
+
+class Stored(NamedTuple):
+    """One value that a store keeps of a message, and where, in the words of that store."""
+
+    place: str
+    value: str | int | float | bytes

@@ -19,6 +19,7 @@ from postroom.ids import new_id
 from postroom.limits import (
     BINARY,
     JSON,
+    KEPT_ATTEMPTS,
     LAST_DUE,
     MAX_ATTEMPTS,
     MAX_PRIORITY,
@@ -94,6 +95,31 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.type}: {self.text}" if self.text else self.type
 
 
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One piece of work on a message that did not end well; the last 20 are kept."""
+
+    consumer: str
+    started_at: int
+    ended_at: int
+    error: str
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message before it was put as a dead letter: when it was first put, the work on it.
+
+    `attempt` counts that work, `attempts` are the last 20 pieces of it. A `put_at` to come is now.
+    """
+
+    put_at: int
+    attempt: int = 0
+    attempts: tuple[Attempt, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_between("put_at", self.put_at, 0, LAST_DUE)
+        msgspec.structs.force_setattr(self, "attempts", self.attempts[-KEPT_ATTEMPTS:])
+        check_between("attempt", self.attempt, len(self.attempts), MAX_ATTEMPTS)
+
+
 _NONE = (None,) * 6
 _NORMAL = 5
 _OURS = frozenset({JSON, BINARY})
@@ -111,7 +137,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message as its producer makes it. Bad input never becomes one: InvalidInput instead.
 
     `delay` and `ttl` are spans from the engine's now, `due` and `expires` instants by its clock.
-    None means "as the queue's policy says". A `failure` makes it a dead letter on arrival.
+    None means "as the queue's policy says". A `failure` makes it a dead letter on arrival, which may have
+    a `past`.
     """
 
     body: bytes = b""
@@ -131,6 +158,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unique_key: str | None = None
     remember: int | None = None
     failure: Failure | None = None
+    past: Past | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, bytes):
@@ -150,6 +178,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_content_type(self.content_type)
         if (self.due, self.ttl, self.expires, self.ack_timeout, self.max_attempts, self.remember) != _NONE:
             _check_numbers(self)
+        if self.past is not None and self.failure is None:
+            raise InvalidInput("past: only a dead letter has one")
 
     def replace(self, **changes: Any) -> NewMessage:
         """A copy with some fields changed, checked like a new one."""
@@ -301,31 +331,10 @@ class Swept(NamedTuple):
 
     def plus(self, later: Swept) -> Swept:
         """Both together, as if they had been one."""
-        return Swept(
-            self.reclaimed + later.reclaimed,
-            self.dead + later.dead,
-            self.promoted + later.promoted,
-            self.expired + later.expired,
-            self.evicted + later.evicted,
-            later.full,
-            later.next_wake,
+        reclaimed, dead, promoted, expired, evicted = (
+            mine + its for mine, its in zip(self[:5], later[:5], strict=True)
         )
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of work on a message that did not end well; the last 20 are kept."""
-
-    consumer: str
-    started_at: int
-    ended_at: int
-    error: str
-
-
-class Stored(NamedTuple):
-    """One value that a store keeps of a message, and where, in the words of that store."""
-
-    place: str
-    value: str | int | float | bytes
+        return Swept(reclaimed, dead, promoted, expired, evicted, later.full, later.next_wake)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,7 +418,7 @@ EXPECTED: dict[Action, frozenset[State]] = {
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """One message's move by an operator. `number` is the replays seen + 1; `body` and `content_type`
-    an edited payload.
+    an edited payload, `headers` those of the new message, if they are to be others.
 
     MARK_REPLAYED only notes `replayed_as`: the second half of a replay into another queue.
     """
@@ -421,6 +430,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 1
     body: bytes | None = None
     content_type: str | None = None
+    headers: dict[str, str] | None = None
     replayed_as: str | None = None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from postroom import audit
+from postroom.call import body_anew, headers_anew
 from postroom.content import encode
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
@@ -283,42 +284,46 @@ class Queue:
         self._move(Move(id=id, action=Action.RUN_NOW))
         audit.note(self.room.engine, "run_now", self.name, 1, id=id)
 
-    def release(self, id: str) -> None:
+    def release(self, id: str, *, deliveries: int | None = None) -> None:
         """Take a message from whoever works on it and put it back to its place; does not count.
 
-        Raises NotFound, Conflict when nobody works on it, and LeaseLost when it changed hands meanwhile.
+        `deliveries` is the count that the caller saw: then whoever claimed it later is left alone. Raises
+        NotFound, Conflict when nobody works on it, or another does, and LeaseLost when it changed hands
+        meanwhile.
         """
-        receipt = self._held(id)
+        receipt = self._held(id, deliveries)
         (outcome,) = self.room.engine.settle(self.name, [Settlement(receipt, Verb.RELEASE)])
         self._check_held(id, outcome)
         audit.note(self.room.engine, "release", self.name, 1, id=id)
 
-    def extend(self, id: str, span: Duration | None = None) -> None:
+    def extend(self, id: str, span: Duration | None = None, *, deliveries: int | None = None) -> None:
         """Give whoever works on a message this long from now; without a span, its ack_timeout again.
 
         Raises as `release` does.
         """
-        receipt = self._held(id)
+        receipt = self._held(id, deliveries)
         allowed = None if span is None else milliseconds(span, "span")
         (outcome,) = self.room.engine.extend(self.name, [receipt], span=allowed)
         self._check_held(id, outcome)
         audit.note(self.room.engine, "extend", self.name, 1, id=id, span=allowed)
 
-    def bury(self, id: str, reason: str = "") -> None:
+    def bury(self, id: str, reason: str = "", *, deliveries: int | None = None) -> None:
         """Take a message from whoever works on it and give it up: it becomes a dead letter.
 
         Raises as `release` does.
         """
         failure = Failure(type="Bury", text=reason or audit.why() or "given up by hand")
-        settlement = Settlement(self._held(id), Verb.BURY, failure=failure)
+        settlement = Settlement(self._held(id, deliveries), Verb.BURY, failure=failure)
         (outcome,) = self.room.engine.settle(self.name, [settlement])
         self._check_held(id, outcome)
         audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
 
-    def _held(self, id: str) -> Receipt:
+    def _held(self, id: str, deliveries: int | None) -> Receipt:
         entry = self.get(id)
         if entry.receipt is None:
             raise Conflict(f"nobody works on {id}: it is {entry.state}")
+        if deliveries is not None and entry.deliveries != deliveries:
+            raise Conflict(f"{id} has changed hands: now {entry.consumer or 'another'} works on it")
         return entry.receipt
 
     def _check_held(self, id: str, outcome: Outcome) -> None:
@@ -331,9 +336,17 @@ class Queue:
         `number` is the replays seen + 1: with it, a repeated call is one message. Raises QueueFull,
         and Conflict while another message holds its unique_key.
         """
-        number = len(self.get(id).replayed_as) + 1 if number is None else number
-        data, content_type = (None, None) if body is None else encode(body)
-        replay = Move(id=id, action=Action.REPLAY, number=number, body=data, content_type=content_type)
+        entry = self.get(id)
+        message = entry.message
+        data, content_type = (None, None) if body is None else encode(body_anew(message, body))
+        replay = Move(
+            id=id,
+            action=Action.REPLAY,
+            number=len(entry.replayed_as) + 1 if number is None else number,
+            body=data,
+            content_type=content_type,
+            headers=headers_anew(message, edited=body is not None),
+        )
         moved = self._move(replay)
         audit.note(self.room.engine, "replay", self.name, 1, id=id, replayed_as=moved.replayed_as)
         return moved.replayed_as or ""

@@ -158,6 +158,8 @@ class RoomStats(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueStats]
     shutdown: bool
     health: Health
+    #: Queues that were not asked for.
+    left_out: int = 0
     #: With a spool: whether the store itself is in use, and how many messages wait in the spool.
     redis_active: bool | None = None
     spooled: int = 0
@@ -371,11 +373,14 @@ class Room:
             error = str(raised)
         return Health(not error, (time.perf_counter() - began) * 1_000, error)
 
-    def stats(self) -> RoomStats:
-        """Every queue, whether the room is shut down, whether the engine answers, and what a spool says."""
-        began, error, queues, memory = time.perf_counter(), "", list[QueueStats](), None
+    def stats(self, most: int | None = None) -> RoomStats:
+        """Every queue (the first `most`), whether the room is shut down, whether the engine answers, and what
+        a spool says."""
+        began, error, queues, memory, left_out = time.perf_counter(), "", list[QueueStats](), None, 0
         try:
-            queues = [self.engine.stats(info.name) for info in self.engine.queues()]
+            names = sorted(info.name for info in self.engine.queues())
+            queues = [self.engine.stats(name) for name in names[:most]]
+            left_out = len(names) - len(queues)
             memory = self.engine.memory()
         except PostroomError as raised:
             error = str(raised)
@@ -384,6 +389,7 @@ class Room:
             queues=queues,
             shutdown=self._shutdown,
             health=Health(not error, (time.perf_counter() - began) * 1_000, error),
+            left_out=left_out,
             redis_active=side.redis_active if side else None,
             spooled=side.spooled if side else 0,
             memory=memory,

@@ -30,7 +30,8 @@ class Tally(NamedTuple):
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
     aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next,
-    `paused_until` when a pause ends by itself.
+    `paused_until` when a pause ends by itself, `throttled` how long (ms) until its rate lets the next claim
+    through; 0: it does, or there is no rate.
     """
 
     queue: str
@@ -43,6 +44,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     next_priority: int | None = None
     paused: bool = False
     paused_until: int | None = None
+    throttled: int = 0
     counters: dict[str, int] = {}
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.findings import Finding
 from postroom.limits import TOPIC_LIMIT
-from postroom.logs import Group, Log, TopicPage
+from postroom.logs import Group, Log, Stored, TopicPage
 from postroom.model import (
     Accepted,
     Claimed,
@@ -21,7 +21,6 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
-    Stored,
     Swept,
     Turned,
 )

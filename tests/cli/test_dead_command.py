@@ -122,6 +122,24 @@ def test_replay_one(room: Room, shell: Shell) -> None:
     assert "1 were replayed before (--again takes them too)" in again.stderr
 
 
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+@pytest.mark.parametrize("name", ["dlq_fast", "chat_events"])
+def test_a_name_in_the_place_of_an_id_is_told_where_it_belongs(
+    room: Room, shell: Shell, verb: str, name: str
+) -> None:
+    run = shell.run("dead", verb, name, "--yes", code=2)
+    assert run.stderr == f"postroom: {name} is a name and no ID: say -q {name}, with --where or --all\n"
+
+
+def test_the_payload_of_a_celery_task_is_its_call(room: Room, shell: Shell) -> None:
+    queue = room.queue("chat_events")
+    queue.put(queue.message([[1], {}, {}], kind="send", correlation_id="t-1").replace(failure=SLOW))
+    wrong = shell.run("dead", "replay", "t-1", "--body", '{"user": 7}', code=2)
+    assert wrong.stderr.startswith("postroom: the payload of a Celery task is")
+    (new,) = shell.run("dead", "replay", "t-1", "--body", '{"args": [7]}').stdout.split()
+    assert queue.get(new).message.body == b"[[7],{},{}]"
+
+
 def test_replay_all_that_match(room: Room, shell: Shell) -> None:
     where = ("-q", "dlq_fast", "-w", "group=slow")
     planned = load(shell.run("dead", "replay", *where, "--dry-run", "--json"))

@@ -10,6 +10,7 @@ import pytest
 from postroom.errors import LeaseLost
 from postroom.ids import new_id
 from postroom.model import State
+from postroom.policy import Policy
 from postroom.room import Room
 from tests.cli.inside import Inside
 from tests.door.staging import taken
@@ -52,6 +53,15 @@ def test_put_says_whether_the_message_is_new(inside: Inside, seen: Room) -> None
     assert inside.run("message", "put", "q", "1", "--id", id, "--json").json == {"id": id, "created": True}
     assert inside.run("message", "put", "q", "1", "--id", id, "--json").json == {"id": id, "created": False}
     assert seen.queue("q").stats().ready == 1
+
+
+def test_put_is_counted_for_its_rate_key(inside: Inside, seen: Room) -> None:
+    seen.queue("q", policy=Policy(put_rate="2/h"))
+    inside.run("message", "put", "q", "--lines", "--rate-key", "ada", stdin="1\n2\n")
+    inside.run("message", "put", "q", "3", "--rate-key", "bob")
+    refused = inside.run("message", "put", "q", "4", "--rate-key", "ada", code=1)
+    assert "takes 2/h of one rate_key" in refused.err
+    assert seen.queue("q").stats().ready == 3
 
 
 def test_a_body_comes_from_stdin_as_text_or_json(inside: Inside, seen: Room) -> None:

@@ -24,6 +24,29 @@ def bury(room: Room, queue: str, *bodies: Any, failure: Failure = BOOM, **option
     return ids
 
 
+def check_fields(shown: dict[str, Any], *, worked: bool = True, raised: bool = False) -> None:
+    """Every field of a dead letter says something, and they fit together.
+
+    worked   somebody had it in hand: then there is a worker and the history of the attempts
+    raised   an exception ended it: then there is a traceback
+    """
+    texts = ("id", "queue", "task_id", "task_name", "exception", "classification", "group", "payload_hash")
+    assert all(isinstance(shown[name], str) and shown[name] for name in texts), shown
+    assert {"args", "kwargs", "correlation_id", "due_at"} <= shown.keys()
+    assert len(shown["payload_hash"]) == 40
+    assert bool(shown["traceback"]) is raised, shown
+    assert shown["put_at"] <= shown["died_at"]
+    attempts = shown["attempts"]
+    assert bool(attempts) is bool(shown["worker"]) is worked, shown
+    assert shown["retries"] >= max(0, len(attempts) - 1)
+    for attempt in attempts:
+        assert shown["put_at"] <= attempt["started_at"] <= attempt["ended_at"] <= shown["died_at"], shown
+        assert attempt["error"], shown
+        assert attempt["consumer"], shown
+    if attempts:
+        assert attempts[-1]["consumer"] == shown["worker"]
+
+
 def ids(queue: Queue, state: State) -> list[str]:
     return sorted(entry.id for entry in queue.find_all(state))
 

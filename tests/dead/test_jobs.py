@@ -8,10 +8,11 @@ import pytest
 
 from postroom import audit
 from postroom.deadletters import DeadLetters, Filter
-from postroom.errors import Closed, EngineUnavailable
+from postroom.errors import Closed, Conflict, EngineUnavailable, InvalidInput
 from postroom.jobs import Job, Jobs, JobState, Runner
 from postroom.room import Room
 from tests.dead.letters import bury
+from tests.door.staging import eventually
 
 ALL = 450  # three steps of 200
 
@@ -128,9 +129,91 @@ def test_the_audit_says_that_a_job_was_cancelled(room: Room) -> None:
     assert (last.event, last.info["state"]) == ("replay", "cancelled")
 
 
+def test_a_discard_waits_for_its_time_and_until_then_can_be_undone(room: Room) -> None:
+    die(room, 3)
+    job = Jobs(room).make("discard", "pay", Filter(), after="1h")
+    Runner(room).tick()
+    assert (Jobs(room).get(job.id).state, job.begins) == (JobState.WAITING, job.until + 3_600_000)
+    Jobs(room).cancel(job.id)
+    Runner(room).tick()
+    ended = Jobs(room).get(job.id)
+    assert (ended.state, ended.done, room.queue("pay").stats().dead) == (JobState.CANCELLED, 0, 3)
+
+
+def test_what_dies_while_a_discard_waits_is_not_meant(room: Room) -> None:
+    die(room, 1)
+    job = Jobs(room).make("discard", "pay", Filter(), after="300ms")
+    eventually(lambda: room.engine.now() > job.until)
+    die(room, 1)
+    runner = Runner(room)
+
+    def has_ended() -> bool:
+        runner.tick()
+        return not Jobs(room).get(job.id).is_open
+
+    eventually(has_ended)
+    ended = Jobs(room).get(job.id)
+    assert ended.started_at is not None
+    assert ended.started_at >= job.begins
+    assert (ended.done, room.queue("pay").stats().dead) == (1, 1)
+
+
+def test_no_job_waits_for_longer_than_it_is_kept(room: Room) -> None:
+    die(room, 1)
+    with pytest.raises(InvalidInput, match="after"):
+        Jobs(room).make("discard", "pay", Filter(), after="8d")
+
+
 def test_a_job_that_meets_a_bug_fails_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     die(room, 1)
     job = Jobs(room).make("replay", "pay", Filter())
     breaking(room, monkeypatch, 1, RuntimeError("a bug"), before=True)
     Runner(room).tick()
     assert (Jobs(room).get(job.id).state, Jobs(room).get(job.id).reason) == (JobState.FAILED, "a bug")
+
+
+def test_a_job_that_is_paused_rests_and_goes_on_where_it_was(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(room)
+    jobs, runner = Jobs(room), Runner(room)
+    with audit.watched("the bank answers again"):
+        job = jobs.make("replay", "pay", Filter())
+    move, calls = room.engine.move, [0]
+
+    def pausing(queue: str, moves: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            jobs.pause(job.id)
+        return move(queue, moves)
+
+    monkeypatch.setattr(room.engine, "move", pausing)
+    runner.tick()
+    rests = jobs.get(job.id)
+    assert (rests.state, rests.is_open, rests.ended_at) == (JobState.PAUSED, True, None)
+    assert 0 < rests.done == room.queue("pay").stats().ready < ALL
+    runner.tick()
+    assert jobs.get(job.id) == rests, "it rests until somebody resumes it"
+    jobs.resume(job.id)
+    runner.tick()
+    ended = jobs.get(job.id)
+    assert ended.result
+    assert (ended.state, ended.done, ended.result["matched"]) == (JobState.DONE, ALL, ALL)
+    assert room.queue("pay").stats().ready == ALL, "each was replayed once"
+    with pytest.raises(Conflict):
+        jobs.pause(job.id)
+    acts = [act for act in audit.read(room.engine).acts if act.event == "replay"]
+    assert [act.info["state"] for act in acts] == ["begun", "paused", "goes on", "done"]
+    assert {act.info["reason"] for act in acts} == {"the bank answers again"}
+
+
+def test_a_job_that_rests_can_be_cancelled(room: Room) -> None:
+    die(room, 3)
+    job = Jobs(room).make("replay", "pay", Filter())
+    Jobs(room).pause(job.id)
+    Runner(room).tick()
+    assert Jobs(room).get(job.id).is_open
+    Jobs(room).cancel(job.id)
+    Runner(room).tick()
+    assert Jobs(room).get(job.id).state is JobState.CANCELLED
+    assert room.queue("pay").stats().ready == 0

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from postroom import Bury, Worker
-from postroom.deadletters import Classification, DeadLetter, DeadLetters, call_of, classify
+from postroom.deadletters import Classification, DeadLetter, DeadLetters, call_of, classify, keep
 from postroom.delivery import Delivery
 from postroom.model import Failure, Message, NewMessage
 from postroom.policy import Policy
 from postroom.room import Room
-from tests.dead.letters import BOOM, bury
+from tests.dead.letters import BOOM, bury, check_fields
 from tests.door.staging import eventually
 
 
@@ -36,6 +36,7 @@ def test_attempts_used_up(room: Room, dead: DeadLetters) -> None:
     before = int(time.time() * 1_000) - 60_000
     work(room, fail)
     shown = only(dead).as_dict()
+    check_fields(shown, raised=True)
     assert (shown["id"], shown["queue"], shown["task_id"]) == (put.id, "jobs", put.id)
     assert (shown["task_name"], shown["args"], shown["kwargs"]) == ("mail.send", [{"user": 42}], {})
     assert shown["exception"] == "ValueError: no such user 42"
@@ -68,6 +69,7 @@ def test_rejected_by_the_handler(room: Room, dead: DeadLetters) -> None:
     work(room, refuse)
     assert only(dead).classification is Classification.REJECTED
     assert only(dead).failure.text == "never for this address"
+    check_fields(only(dead).as_dict(), raised=True)
 
 
 def test_rejected_by_a_consumer(room: Room, dead: DeadLetters) -> None:
@@ -77,6 +79,7 @@ def test_rejected_by_a_consumer(room: Room, dead: DeadLetters) -> None:
     delivery.bury("wrong tenant")
     assert only(dead).classification is Classification.REJECTED
     assert only(dead).failure.summary == "Rejected: wrong tenant"
+    check_fields(only(dead).as_dict())
 
 
 def test_undecodable(room: Room, dead: DeadLetters) -> None:
@@ -85,6 +88,7 @@ def test_undecodable(room: Room, dead: DeadLetters) -> None:
     letter = only(dead)
     assert letter.classification is Classification.UNDECODABLE
     assert letter.as_dict()["args"] == ["{no json"]
+    check_fields(letter.as_dict(), raised=True)
 
 
 def test_no_handler(room: Room, dead: DeadLetters) -> None:
@@ -94,14 +98,14 @@ def test_no_handler(room: Room, dead: DeadLetters) -> None:
     worker.run(drain=True)
     letter = only(dead)
     assert (letter.failure.type, letter.classification) == ("NoHandler", Classification.UNDECODABLE)
-    assert letter.worker
+    check_fields(letter.as_dict())
 
 
 def test_expired(room: Room, dead: DeadLetters) -> None:
     room.queue("jobs").put({}, expires="1ms")
     eventually(lambda: room.engine.sweep("jobs").expired, 60)
     assert only(dead).classification is Classification.EXPIRED
-    assert only(dead).worker == ""
+    check_fields(only(dead).as_dict(), worked=False)
 
 
 def test_the_consumer_went_silent(room: Room, dead: DeadLetters) -> None:
@@ -112,6 +116,7 @@ def test_the_consumer_went_silent(room: Room, dead: DeadLetters) -> None:
     letter = only(dead)
     assert letter.classification is Classification.CRASH_LOOP
     assert letter.worker == room.consumer or letter.worker.startswith(room.consumer)
+    check_fields(letter.as_dict())
 
 
 def test_the_work_took_too_long(room: Room, dead: DeadLetters) -> None:
@@ -120,12 +125,25 @@ def test_the_work_took_too_long(room: Room, dead: DeadLetters) -> None:
     assert room.queue("jobs").claim(timeout=0)
     eventually(lambda: room.engine.sweep("jobs").dead, 60)
     assert only(dead).classification is Classification.TIMEOUT
+    check_fields(only(dead).as_dict())
 
 
 def test_a_failure_of_what_was_acked_early(room: Room, dead: DeadLetters) -> None:
-    (id,) = bury(room, "jobs", {"a": 1}, failure=BOOM, kind="late", correlation_id="task-1")
-    letter = dead.get("task-1")
-    assert (letter.id, letter.failure.summary, letter.retries) == (id, "ValueError: boom", 0)
+    put = room.queue("jobs").put({"a": 1}, kind="late", correlation_id="task-1")
+    delivery = room.queue("jobs").claim(timeout=0)
+    assert delivery is not None
+    delivery.ack()
+    eventually(lambda: room.engine.now() > delivery.message.put_at + 20, 60)
+    told: dict[str, Any] = {"consumer": "host:7", "took": 10, "earlier": 2}
+    id = keep(room.engine, delivery.message, BOOM, put.id, **told)
+    assert keep(room.engine, delivery.message, BOOM, put.id, **told) == id
+    letter = only(dead)
+    shown = letter.as_dict()
+    check_fields(shown, raised=True)
+    assert (letter.id, shown["task_id"], dead.get("task-1").id) == (id, id, id)
+    assert (shown["worker"], shown["retries"], shown["put_at"]) == ("host:7", 2, delivery.message.put_at)
+    (attempt,) = letter.attempts
+    assert (attempt.ended_at - attempt.started_at, attempt.error) == (10, "ValueError: boom")
 
 
 CELERY = {"task": "shop.pay", "id": "task-9", "retries": "4", "argsrepr": "(1,)", "kwargsrepr": "{}"}
@@ -162,6 +180,12 @@ def test_a_plain_message_is_not_taken_for_a_celery_task() -> None:
 def test_a_celery_body_that_is_not_json_is_shown_as_celery_printed_it() -> None:
     pickled = message(b"\x80\x04", headers=CELERY, content_type="application/x-python-serialize")
     assert call_of(pickled)[2:4] == ("(1,)", "{}")
+
+
+def test_a_celery_body_that_only_should_be_json_is_shown_as_it_is() -> None:
+    told = {"task": "shop.pay", "id": "task-9"}
+    assert call_of(message(b"[[1], {", headers=told))[2:4] == ([b"[[1], {"], {})
+    assert call_of(message(b"[[1], {", headers=CELERY))[2:4] == ("(1,)", "{}")
 
 
 def test_a_call_of_bytes_can_be_written_as_json(room: Room, dead: DeadLetters) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 
 from postroom import Worker, audit
-from postroom.deadletters import DeadLetters, Filter, Progress
+from postroom.deadletters import DeadLetters, Filter, Progress, call_of, origin
 from postroom.delivery import Delivery
 from postroom.errors import InvalidInput, NotFound
 from postroom.ids import replay_id
-from postroom.model import Failure, State
+from postroom.model import Failure, Message, State
 from postroom.policy import Policy
 from postroom.room import Room
 from tests.dead.letters import BOOM, FAST, bodies, bury, ids
@@ -33,6 +34,30 @@ def test_one_letter_is_replayed_and_stays_marked(room: Room, dead: DeadLetters) 
     assert bodies(room, "chat_events") == ["a"]
     assert dead.get(first).replayed_as == (replay_id(first, 1),)
     assert dead.get(second).replayed_as == ()
+
+
+def test_a_replay_is_followed_back_to_its_letter(room: Room, dead: DeadLetters) -> None:
+    first, second = bury(room, "chat_events", "a", "b")
+    dead.replay([first, second])
+    dead.replay([second], again=True)
+    for letter, number in ((first, 1), (second, 1), (second, 2)):
+        found = origin(room.engine, room.queue("chat_events").get(replay_id(letter, number)).message, [])
+        assert (found and found.id) == letter
+    dead.discard([first])
+    gone = room.queue("chat_events").get(replay_id(first, 1)).message
+    assert origin(room.engine, gone, []) is None
+    assert origin(room.engine, room.queue("other").get(room.queue("other").put("c").id).message, []) is None
+
+
+def test_a_replay_into_another_queue_is_followed_back_too(room: Room, dead: DeadLetters) -> None:
+    old = f"{int(time.time() * 1_000) - 5_000:012x}" + 20 * "1"
+    (letter,) = bury(room, "chat_events", "a", id=old)
+    room.queue("elsewhere", Policy())
+    dead.replay([letter], to="elsewhere")
+    message = room.queue("elsewhere").get(replay_id(letter, 1)).message
+    found = origin(room.engine, message, ["chat_events", "elsewhere"])
+    assert found
+    assert (found.id, found.message.queue) == (letter, "chat_events")
 
 
 def test_all_that_match_in_every_queue_of_the_view(room: Room) -> None:
@@ -170,6 +195,90 @@ def test_an_edit_of_none_leaves_the_payload(room: Room, dead: DeadLetters) -> No
     bury(room, "chat_events", "a", "b")
     dead.replay(EVERYTHING, edit=lambda letter: "x" if letter.call.args == ["b"] else None)
     assert sorted(bodies(room, "chat_events")) == ["a", "x"]
+
+
+# ---- tasks of Celery -------------------------------------------------------------------------------
+
+RETRIED = {
+    "k": '{"h":{"retries":4,"expires":"2020-01-01T00:00:00+00:00","origin":"shop"},"t":"x","e":"latin"}'
+}
+TASK: dict[str, Any] = {"kind": "shop.pay", "correlation_id": "task-9"}
+CALL = [[1], {"invoice": 7}, {"chain": ["next"]}]
+
+
+def again(room: Room, queue: str = "chat_events") -> Message:
+    (entry,) = room.queue(queue).find_all(State.READY)
+    return entry.message
+
+
+@pytest.mark.parametrize("to", [None, "heavy_payouts"])
+def test_a_task_of_celery_begins_anew(room: Room, dead: DeadLetters, to: str | None) -> None:
+    bury(room, "chat_events", CALL, headers={**RETRIED, "mine": "stays"}, **TASK)
+    assert dead.get("task-9").retries == 4
+    dead.replay(["task-9"], to=to)
+    message = again(room, to or "chat_events")
+    assert json.loads(message.headers["k"]) == {"h": {"origin": "shop"}, "t": "x", "e": "latin"}
+    assert (message.headers["mine"], call_of(message)) == (
+        "stays", ("task-9", "shop.pay", [1], {"invoice": 7}, 0),
+    )  # fmt: skip
+
+
+def test_headers_that_say_nothing_of_an_earlier_life_stay(room: Room, dead: DeadLetters) -> None:
+    kept = ({"k": '{"h":{"origin":"a"}}'}, {"k": "no json"}, {"k": '{"x":1,"h":{"retries":3}}'}, {"K": "[]"})
+    for headers in kept:
+        (id,) = bury(room, "chat_events", 1, headers=headers)
+        dead.replay([id])
+        assert again(room).headers == headers
+        room.queue("chat_events").purge()
+    (id,) = bury(room, "chat_events", CALL, headers={"task": "shop.pay", "id": "t", "retries": "4"})
+    dead.replay([id])
+    assert again(room).headers == {"task": "shop.pay", "id": "t"}
+
+
+@pytest.mark.parametrize(
+    ("edited", "call"),
+    [
+        ({"args": [2]}, [[2], {"invoice": 7}, {"chain": ["next"]}]),
+        ({"kwargs": {"a": 1}}, [[1], {"a": 1}, {"chain": ["next"]}]),
+        ([[2], {}], [[2], {}, {"chain": ["next"]}]),
+        ([[2], {}, {}], [[2], {}, {}]),
+    ],
+    ids=repr,
+)
+def test_an_edited_call_of_a_task(room: Room, dead: DeadLetters, edited: Any, call: Any) -> None:
+    bury(room, "chat_events", CALL, headers=RETRIED, **TASK)
+    dead.replay(["task-9"], edit=lambda letter: edited)
+    assert json.loads(again(room).body) == call
+    assert json.loads(again(room).headers["k"]) == {"h": {"origin": "shop"}}, "what the old body was"
+
+
+def test_the_call_of_a_task_that_could_not_be_decoded(room: Room, dead: DeadLetters) -> None:
+    options: dict[str, Any] = {"content_type": "application/json", "headers": RETRIED}
+    bury(room, "chat_events", b"[[1], {", **options, **TASK)
+    dead.replay(["task-9"], edit=lambda letter: {"args": [3]})
+    assert json.loads(again(room).body) == [[3], {}, {}]
+
+
+@pytest.mark.parametrize("edited", [{"invoice": 7}, [1], [[1]], {}, "text", [[1], {}, {}, 4], {"args": 3}])
+def test_a_payload_that_no_task_could_take_is_refused(room: Room, dead: DeadLetters, edited: Any) -> None:
+    bury(room, "chat_events", CALL, **TASK)
+    with pytest.raises(InvalidInput, match='"args"'):
+        dead.replay(["task-9"], edit=lambda letter: edited)
+    assert ids(room.queue("chat_events"), State.READY) == []
+
+
+def test_a_task_that_is_replayed_by_its_queue_begins_anew_too(room: Room) -> None:
+    """The door of one letter, which HTTP and the dashboard take."""
+    (id,) = bury(room, "chat_events", CALL, headers=RETRIED, **TASK)
+    queue = room.queue("chat_events")
+    with pytest.raises(InvalidInput, match='"args"'):
+        queue.replay(id, body={"invoice": 8})
+    queue.replay(id, body={"args": [2]})
+    assert json.loads(again(room).headers["k"]) == {"h": {"origin": "shop"}}
+    assert json.loads(again(room).body) == [[2], *CALL[1:]]
+
+
+# ---- how fast --------------------------------------------------------------------------------------
 
 
 def test_a_rate_is_kept(room: Room, dead: DeadLetters) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from postroom import audit
+from postroom import Worker, audit
 from postroom.deadletters import DeadLetters, Filter
+from postroom.delivery import Delivery
 from postroom.errors import InvalidInput
 from postroom.model import State
+from postroom.policy import Policy
 from postroom.room import Room
 from tests.dead.letters import BOOM, bury, ids
 
@@ -53,6 +55,31 @@ def test_what_went_out_comes_back_the_same(room: Room, dead: DeadLetters) -> Non
         assert [getattr(again, name) for name in names] == [getattr(message, name) for name in names]
         assert (letter.failure.summary, letter.failure.traceback) == (failure.summary, failure.traceback)
         assert letter.group == failure.fingerprint
+
+
+def test_the_history_of_a_letter_goes_with_it(room: Room, dead: DeadLetters) -> None:
+    def fail(delivery: Delivery) -> None:
+        raise ValueError(f"attempt {delivery.attempt}")
+
+    room.queue("chat_events", Policy(max_attempts=25, backoff="0s"))
+    room.queue("chat_events").put({}, correlation_id="c")
+    Worker(room, {"chat_events": fail}).run(drain=True)
+    (letter,) = dead.find().letters
+    lines, before = exported(dead), letter.as_dict()
+    room.queue("chat_events").drop(force=True)
+    assert dead.bring_in(lines) == (1, 1)
+    (again,) = dead.find().letters
+    assert again.as_dict() | {"died_at": 0} == before | {"died_at": 0}
+    assert (again.retries, len(again.attempts)) == (24, 20)
+
+
+def test_a_line_of_an_older_release_is_understood(room: Room, dead: DeadLetters) -> None:
+    (id,) = bury(room, "chat_events", {})
+    (line,) = exported(dead)
+    room.queue("chat_events").drop(force=True)
+    old = {name: value for name, value in json.loads(line).items() if name not in ("attempt", "put_at")}
+    assert dead.bring_in([json.dumps(old).encode()]) == (1, 1)
+    assert dead.get(id).attempts == ()
 
 
 def test_a_file_that_is_read_twice_makes_no_second_letter(room: Room, dead: DeadLetters) -> None:

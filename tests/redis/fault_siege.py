@@ -13,17 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import postroom
 from postroom.ids import new_id
-from postroom.logs import LogEntry
 from postroom.policy import Policy
-from postroom.queue import Queue
 from postroom.stats import QueueStats
 from tests.chaos.battle import Battle, slipped_in
 from tests.chaos.load import QUEUES, Work, body_with
-from tests.chaos.verdict import Outage, Verdict, judge
-from tests.redis.servers import Server
+from tests.chaos.verdict import History, Outage, Verdict, judge
+from tests.redis.servers import PATIENT, Server
 
 #: Longer than the battle's: whoever lives has a third of it to say so once the store is back (seconds).
 LEASE = 4.0
@@ -49,6 +48,23 @@ class Result(NamedTuple):
         return {cause: count for cause, count in self.verdict.causes.items() if cause != "failed" and count}
 
 
+class Killer:
+    """Kills a server, and knows since when that answers nobody: on a busy machine it takes a moment."""
+
+    def __init__(self) -> None:
+        self.gone: float | None = None
+
+    def kill(self, server: Server) -> None:
+        server.kill()
+        self.gone = time.monotonic()
+
+
+def _patient(url: str) -> str:
+    """The same for who looks on, to whom a server on a busy machine is not away."""
+    parts = urlsplit(url)
+    return parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), **PATIENT})).geturl()
+
+
 class Siege(Battle):
     """Two producers and three workers on the store at this URL."""
 
@@ -67,7 +83,10 @@ class Siege(Battle):
             lease=lease, ack_timeout="1m", max_attempts=50, backoff="50ms", capacity=capacity,
             dedupe_window=remember,
         )  # fmt: skip
-        super().__init__(folder, 1, producers=2, workers=3, url=url, policy=policy, environ=environ)
+        super().__init__(
+            folder, 1, producers=2, workers=3, url=_patient(url), fighters_url=url, policy=policy,
+            environ=environ,
+        )  # fmt: skip
         self.outages: list[Outage] = []
         self._lease = lease
 
@@ -116,14 +135,15 @@ class Siege(Battle):
     # ---- faults -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def outage(self, forgets: float = 0.0) -> Iterator[None]:
+    def outage(self, forgets: float = 0.0) -> Iterator[Killer]:
         """The store is hurt, and serves again when the block ends; then until everybody is at work again.
 
         `forgets`: it may have forgotten what it answered in so many seconds before.
         """
-        began = time.monotonic()
-        yield
-        self.outages.append(Outage(began, time.monotonic(), forgets))
+        began, killer = time.monotonic(), Killer()
+        yield killer
+        self.outages.append(Outage(began, time.monotonic(), forgets, gone=killer.gone))
+        self._ledger.note("outage", "-", began, forgets)
         self._wait_slowly(lambda: self._back(self.outages[-1]) < math.inf)
 
     def _back(self, outage: Outage) -> float:
@@ -139,23 +159,13 @@ class Siege(Battle):
     def result(self, name: str) -> Result:
         """What it has cost, as the ledgers tell; it is printed, for `pytest -s`."""
         stats, dead = self.remains()
-        verdict = judge(self.lines(), self.fates(), dead, self._lease, self.outages)
+        history = self.history()
+        verdict = judge(self.lines(), self.fates(), dead, self._lease, self.outages, history)
         away = max((outage.over - outage.began for outage in self.outages), default=0.0)
         back = max(map(self._back, self.outages), default=0.0)
-        result = Result(verdict, stats, away, back, self._orphaned(verdict))
+        result = Result(verdict, stats, away, back, _orphaned(verdict, history))
         self._print(name, result)
         return result
-
-    def _orphaned(self, verdict: Verdict) -> float:
-        """By the log of the queues, which has the time of day."""
-        offset, longest = time.time() - time.monotonic(), 0.0
-        with postroom.open(self.url) as room:
-            entries = [entry for name in QUEUES for entry in _history(room.queue(name))]
-        for id, killed in verdict.orphans.items():
-            times = (entry.at / 1_000 - offset for entry in entries if id in entry.ids)
-            # One whose holder was too slow before it was killed is ready again already.
-            longest = max(longest, min((at for at in times if at > killed), default=killed) - killed)
-        return longest
 
     def _print(self, name: str, result: Result) -> None:
         verdict = result.verdict
@@ -168,12 +178,14 @@ class Siege(Battle):
             print(f"  kills: {self.kills}; ready again at most {result.orphaned:.2f} s after a kill")
 
 
-def _history(queue: Queue) -> Iterator[LogEntry]:
-    """When messages came back because their holder was silent."""
-    log = queue.history(limit=1_000)
-    while log.entries:
-        yield from (entry for entry in log.entries if entry.event == "requeue")
-        log = queue.history(log.cursor, limit=1_000)
+def _orphaned(verdict: Verdict, history: History) -> float:
+    """How long after the kill of its worker a message came back, at most."""
+    longest = 0.0
+    for id, killed in verdict.orphans.items():
+        times = (told.at for told in history.entries if told.event == "requeue" and id in told.ids)
+        # One whose holder was too slow before it was killed is ready again already.
+        longest = max(longest, min((at for at in times if at > killed), default=killed) - killed)
+    return longest
 
 
 def check(siege: Siege, result: Result) -> None:

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -77,6 +78,31 @@ def test_the_server_sees_who_is_connected(server: servers.Server, open_client: O
     expected = f"postroom:{os.uname().nodename}:{os.getpid()}"
     assert client.command("CLIENT", "GETNAME") == expected.encode()
     assert open_client(server.url(client_name="me")).command("CLIENT", "GETNAME") == b"me"
+
+
+@pytest.mark.parametrize("setup", ["server", "sentinel_setup", "cluster_setup"])
+@pytest.mark.parametrize(("keepalive", "timer"), [("yes", "02"), ("no", "00")])
+def test_the_options_of_a_connection_hold_wherever_it_goes(
+    setup: str, keepalive: str, timer: str, request: pytest.FixtureRequest, open_client: Opener
+) -> None:
+    """One server or several: each knows the client's name, and the kernel watches over each connection."""
+    url = request.getfixturevalue(setup).url(client_name="me", socket_keepalive=keepalive)
+    client = open_client(url)
+    words = client.command("CLIENT", "INFO", key=b"x").decode().split()
+    said = dict(word.split("=", 1) for word in words)
+    assert said["name"] == "me"
+    assert kernels_timer(port_in(said["addr"]), port_in(said["laddr"])) == timer
+
+
+def port_in(address: str) -> str:
+    return f":{int(address.rpartition(':')[2]):04X}"
+
+
+def kernels_timer(ours: str, theirs: str) -> str:
+    """What this connection waits for, by /proc/net/tcp: 02 is a keepalive, 00 is nothing."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (row,) = [row for row in rows if row[1].endswith(ours) and row[2].endswith(theirs)]
+    return row[5].partition(":")[0]
 
 
 def test_threads_share_few_connections(server: servers.Server, open_client: Opener) -> None:
@@ -423,6 +449,25 @@ def test_somebody_who_accepts_and_says_nothing() -> None:
         error = opening(f"redis://127.0.0.1:{port}?socket_connect_timeout=300ms&socket_timeout=50s")
     assert type(error) is EngineUnavailable
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(("again", "tries"), [("no", 1), ("yes", 2)])
+def test_connecting_is_tried_once_more_if_wanted(again: str, tries: int, open_client: Opener) -> None:
+    """`retry_on_timeout`: whoever is connecting has sent nothing that could be done twice."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        client = open_client(
+            f"redis://127.0.0.1:{port}?socket_connect_timeout=300ms&retry_on_timeout={again}"
+        )
+        with within(30), pytest.raises(EngineUnavailable):
+            client.command("PING")
+        listener.setblocking(False)
+        found = 0
+        with suppress(BlockingIOError):
+            while True:
+                listener.accept()[0].close()
+                found += 1
+    assert found == tries
 
 
 def test_a_wrong_password_or_none() -> None:

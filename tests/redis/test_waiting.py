@@ -22,6 +22,7 @@ from postroom.engines.redis.faults import is_uncertain
 from postroom.engines.redis.routes import Route
 from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
+from postroom.policy import Policy
 from postroom.testing import ManualClock
 from postroom.waiter import Waiter
 from tests.redis import servers
@@ -290,6 +291,41 @@ def test_closing_ends_the_threads_that_listen(make: Maker, server: servers.Serve
 
 def _listeners() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "postroom-waiter"]
+
+
+def inside(server: servers.Server, command: str) -> int:
+    """How many connections are inside of this command."""
+    return int(server.ask("CLIENT", "LIST").count(f" cmd={command} ".encode()))
+
+
+def test_however_many_wait_one_thread_listens_for_queues_and_one_for_topics(
+    make: Maker, server: servers.Server
+) -> None:
+    engine = make()
+    before = len(_listeners())
+    names = [f"q{number}" for number in range(20)]
+    waiters = [armed(engine, *names[place:], topics=("news", name)) for place, name in enumerate(names)]
+    producer = make()
+    for name, waiter in zip(names, waiters, strict=True):
+        producer.publish(name, [b"!"])
+        servers.until(lambda: name in waiter.wait(0.1), "it is not heard")  # noqa: B023 - called at once
+    servers.until(lambda: inside(server, "blpop") == inside(server, "xread") == 1, "too many listen, or none")
+    assert len(_listeners()) - before == 2
+
+
+def test_in_a_cluster_so_many_threads_at_most(cluster_setup: servers.Cluster) -> None:
+    """The queues beyond are left to the timers of who waits: a third of a lease at most."""
+    engine = RedisEngine(Client(urls.read(urlsplit(cluster_setup.url()))), "many")
+    names, before = [f"q{number}" for number in range(40)], len(_listeners())
+    try:
+        with engine.waiter(names) as waiter:
+            waiter.arm()
+            assert 1 < len(_listeners()) - before <= 16
+            engine.declare(names[-1], Policy(lease="9s"))
+            claimed = engine.claim(names[-1], ClaimRequest(waiter=waiter))
+            assert claimed.next_wake <= 3_000
+    finally:
+        engine.close()
 
 
 def test_a_forked_child_works_and_waits_for_itself(make: Maker) -> None:

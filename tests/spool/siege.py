@@ -44,6 +44,7 @@ class SpoolSiege(Siege):
         yield
         over = time.monotonic()
         self.outages.append(Outage(began, over, forgets, owes=_RETURN))
+        self._ledger.note("outage", "-", began, forgets)
         with postroom.open(self._spool) as spool:
             self._wait_slowly(lambda: _is_empty(spool))
         self.moved = max(self.moved, time.monotonic() - over)
@@ -67,7 +68,7 @@ class SpoolSiege(Siege):
     def judged(self, name: str) -> Verdict:
         """What it has cost; nothing is wrong, and nobody complained loudly."""
         _, dead = self.remains()
-        verdict = judge(self.lines(), self.fates(), dead, LEASE, self.outages)
+        verdict = judge(self.lines(), self.fates(), dead, LEASE, self.outages, self.history())
         lost, again = verdict.counts["lost, forgotten"], {**verdict.causes}
         away = max(outage.over - outage.began for outage in self.outages)
         here = self._acked_here()

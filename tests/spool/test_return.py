@@ -142,7 +142,7 @@ def test_a_dead_letter_stays_one_with_its_failure(remote: Remote, engine: SpoolE
     remote.refuse()
     id = put(engine, kind="mail")
     failure = Failure(type="ValueError", text="no such address", traceback="…")
-    (leased,) = claim(engine)
+    (leased,) = claim(engine, consumer="host:7")
     engine.settle("q", [Settlement(leased.receipt, Verb.BURY, failure=failure)])
     put(engine, failure=failure)
     remote.answer()
@@ -150,6 +150,10 @@ def test_a_dead_letter_stays_one_with_its_failure(remote: Remote, engine: SpoolE
     dead = engine.find("q", State.DEAD).entries
     assert id in [entry.id for entry in dead]
     assert [entry.failure.text for entry in dead if entry.failure] == ["no such address"] * 2
+    moved = next(entry for entry in dead if entry.id == id)
+    assert (moved.attempt, [each.error for each in moved.attempts]) == (1, ["ValueError: no such address"])
+    assert moved.attempts[0].consumer == "host:7"
+    assert moved.message.put_at <= moved.attempts[0].started_at <= (moved.failed_at or 0)
     assert claim(engine) == []
 
 

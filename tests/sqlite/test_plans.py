@@ -45,6 +45,7 @@ EXPECTED = {
     "known": "postroom_by_id",
     "ack": "postroom_by_id",
     "add_body": "postroom_by_id",
+    "add_attempts": "postroom_by_id",
     "holder": "postroom_by_key",
     "clean_waiting": "postroom_ready",
 }

@@ -52,6 +52,9 @@ Correlation = Annotated[
 Unique = Annotated[
     str | None, typer.Option("--unique-key", metavar="TEXT", help="Only one such message at a time.")
 ]
+RateKey = Annotated[
+    str | None, typer.Option("--rate-key", metavar="TEXT", help="Who puts: counted by the queue's put_rate.")
+]
 OwnId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The same id is the same message.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for others to read.")]
 By = Annotated[
@@ -77,6 +80,7 @@ def put(
     header: Header = None,
     correlation_id: Correlation = None,
     unique_key: Unique = None,
+    rate_key: RateKey = None,
     id: OwnId = None,
     url: Url = None,
     json: Json = False,
@@ -95,7 +99,7 @@ def put(
     options: dict[str, Any] = {
         "kind": kind, "priority": int(priority) if priority.isdecimal() else priority, "delay": delay,
         "at": read_moment(at, "at"), "expires": expires, "headers": _headers(header or []),
-        "correlation_id": correlation_id, "unique_key": unique_key, "id": id,
+        "correlation_id": correlation_id, "unique_key": unique_key, "rate_key": rate_key, "id": id,
         "content_type": "text/plain" if text else JSON,
     }  # fmt: skip
     _put(queue, _bodies(body, lines=lines, text=text), url, json=json, many=lines, **options)

@@ -14,7 +14,13 @@ from postroom.errors import InvalidInput
 from postroom.limits import check_between
 
 _MOST_CONDITIONS = 20
+#: What somebody sees of a value that a letter holds.
+Seen = Callable[[Any], Any]
 _PAYLOAD = "payload."
+
+
+def _whole_value(value: Any) -> Any:
+    return value
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,18 +99,21 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.as_dict().items()) or "all"
 
-    def matcher(self, now: int) -> Callable[[DeadLetter], bool]:
-        """Whether a letter is meant, as a function; `group` and `task` were seen to by whoever looks."""
-        checks = [check for check in self._checks(now) if check]
+    def matcher(self, now: int, as_seen: Seen = _whole_value) -> Callable[[DeadLetter], bool]:
+        """Whether a letter is meant, as a function; `group` and `task` were seen to by whoever looks.
+
+        Errors and payloads are compared `as_seen`: who may not see a secret must not find it by guessing.
+        """
+        checks = [check for check in self._checks(now, as_seen) if check]
         return lambda letter: all(check(letter) for check in checks)
 
-    def _checks(self, now: int) -> list[Callable[[DeadLetter], bool] | None]:
+    def _checks(self, now: int, as_seen: Seen) -> list[Callable[[DeadLetter], bool] | None]:
         older = None if self.older is None else now - milliseconds(self.older)
         newer = None if self.newer is None else now - milliseconds(self.newer)
         text = (self.error or "").casefold()
         return [
             None if self.kind is None else lambda letter: self.kind in (letter.kind, letter.call.task_name),
-            None if not text else lambda letter: text in letter.failure.summary.casefold(),
+            None if not text else lambda letter: text in as_seen(letter.failure.summary).casefold(),
             None
             if self.classification is None
             else lambda letter: letter.classification is self.classification,
@@ -114,12 +123,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             None if self.until is None else lambda letter: letter.died_at < (self.until or 0),
             None if self.attempts is None else lambda letter: letter.entry.attempt >= (self.attempts or 0),
             None if self.replayed is None else lambda letter: bool(letter.replayed_as) is self.replayed,
-            None if not self.where else self._fields_fit,
+            None if not self.where else lambda letter: self._fields_fit(letter, as_seen),
         ]
 
-    def _fields_fit(self, letter: DeadLetter) -> bool:
+    def _fields_fit(self, letter: DeadLetter, as_seen: Seen) -> bool:
         call = {"args": letter.call.args, "kwargs": letter.call.kwargs}
-        places = (_payload(letter), call)
+        places = (as_seen(_payload(letter)), as_seen(call))
         return all(
             wanted in [_text(_field(place, path)) for place in places] for path, wanted in self.where.items()
         )

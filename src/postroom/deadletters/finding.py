@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from postroom.deadletters.filter import Filter
+from postroom.deadletters.filter import Filter, Seen
 from postroom.deadletters.letter import DeadLetter
 from postroom.engine import Engine
 from postroom.errors import InvalidInput
@@ -43,11 +43,14 @@ class Found(NamedTuple):
 class Scan:
     """A walk over the dead letters of some queues, in the order of their names."""
 
-    def __init__(self, engine: Engine, queues: Sequence[str], filter: Filter) -> None:
+    def __init__(
+        self, engine: Engine, queues: Sequence[str], filter: Filter, as_seen: Seen | None = None
+    ) -> None:
         self._engine = engine
         self._filter = filter
         self._queues = sorted(queues)
-        self._match = filter.matcher(time.time_ns() // 1_000_000)
+        now = time.time_ns() // 1_000_000
+        self._match = filter.matcher(now, as_seen) if as_seen else filter.matcher(now)
 
     def steps(self, cursor: str | None = None, page: int = PAGE) -> Iterator[Step]:
         """Page after page; what dies meanwhile comes last, what goes meanwhile is not missed."""

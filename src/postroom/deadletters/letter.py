@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from postroom.content import decode
-from postroom.errors import Undecodable
-from postroom.model import Attempt, Entry, Failure, Message
+from postroom.call import Call, call_of
+from postroom.model import Attempt, Entry, Failure
 
 _NOBODY = Failure(type="Unknown")
 
@@ -55,61 +54,6 @@ def classify(failure: Failure) -> Classification:
     if not failure.traceback and failure.type in _BY_ENGINE:
         return _BY_ENGINE[failure.type]
     return _BY_NAME.get(failure.type, Classification.EXCEPTION)
-
-
-class Call(NamedTuple):
-    """What a message asks for: a task by name, with its arguments."""
-
-    task_id: str
-    task_name: str
-    args: Any
-    kwargs: Any
-    #: Earlier tries that the message itself tells of; None: it tells of none.
-    retries: int | None = None
-
-
-def call_of(message: Message) -> Call:
-    """The call in a message: its body, or, if it is a task of Celery, what Celery put there."""
-    value, told = _value(message), celery_headers(message)
-    is_body = _is_celery_body(value)
-    if told is None and not (message.kind and message.correlation_id and is_body):
-        return Call(message.id, message.kind or message.queue, [] if value is None else [value], {})
-    told = told or {}
-    # What is not JSON is not decoded: then there is what Celery printed.
-    args, kwargs = value[:2] if is_body else (told.get("argsrepr", ""), told.get("kwargsrepr", ""))
-    task_id = str(told.get("id") or message.correlation_id or message.id)
-    retries = str(told.get("retries", 0))
-    name = str(told.get("task") or message.kind)
-    return Call(task_id, name, args, kwargs, int(retries) if retries.isdecimal() else None)
-
-
-def _value(message: Message) -> Any:
-    try:
-        return decode(message)
-    except Undecodable:
-        return message.body
-
-
-def celery_headers(message: Message) -> dict[str, Any] | None:
-    """What Celery says about its task; None: it says nothing, and it may be no task.
-
-    Either in the headers themselves, or in one of them as JSON, as our transport keeps them.
-    """
-    if "task" in message.headers:
-        return dict(message.headers)
-    kept = message.headers.get("k") or message.headers.get("K")
-    try:
-        data = msgspec.json.decode(kept) if kept else None
-    except msgspec.DecodeError:
-        return None
-    headers = data.get("h") if isinstance(data, dict) and "x" not in data else None
-    return headers if isinstance(headers, dict) else None
-
-
-def _is_celery_body(value: Any) -> bool:
-    """Protocol 2: [args, kwargs, what to do afterwards]."""
-    shape = isinstance(value, list) and len(value) == 3 and isinstance(value[0], list)
-    return shape and isinstance(value[1], dict) and isinstance(value[2], dict)
 
 
 class DeadLetter:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from postroom.call import body_anew, headers_anew
 from postroom.content import encode
 from postroom.deadletters.bulk import BATCH, Batch, Result
 from postroom.deadletters.canary import Canary
@@ -112,9 +113,14 @@ class Replay:
                 result.refuse(letter.id, moved.reason or "it is not dead any more")
 
     def _move(self, letter: DeadLetter) -> Move:
-        body, content_type = self._edited(letter)
+        body, content_type, headers = self._edited(letter)
         return Move(
-            id=letter.id, action=Action.REPLAY, number=_number(letter), body=body, content_type=content_type
+            id=letter.id,
+            action=Action.REPLAY,
+            number=_number(letter),
+            body=body,
+            content_type=content_type,
+            headers=headers,
         )
 
     def _there(self, queue: str, letters: list[DeadLetter], result: Result) -> None:
@@ -133,19 +139,25 @@ class Replay:
         self._engine.move(queue, marks)
 
     def _again_as(self, letter: DeadLetter) -> NewMessage:
-        body, content_type = self._edited(letter)
+        body, content_type, headers = self._edited(letter)
         message = letter.entry.message
         return new_message(
             message,
             id=replay_id(letter.id, _number(letter)),
             body=message.body if body is None else body,
             content_type=content_type or message.content_type,
+            headers=message.headers if headers is None else headers,
             remember=max(message.remember or 0, _DAY),
         )
 
-    def _edited(self, letter: DeadLetter) -> tuple[bytes | None, str | None]:
+    def _edited(self, letter: DeadLetter) -> tuple[bytes | None, str | None, dict[str, str] | None]:
+        """What is to be other about the replay: body, content type, headers; None: nothing."""
         body = self._edit(letter) if self._edit else None
-        return (None, None) if body is None else encode(body)
+        message = letter.entry.message
+        headers = headers_anew(message, edited=body is not None)
+        if body is None:
+            return None, None, headers
+        return *encode(body_anew(message, body)), headers
 
 
 def new_message(message: Message, **changes: Any) -> NewMessage:

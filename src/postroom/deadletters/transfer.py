@@ -16,7 +16,7 @@ from postroom.deadletters.bulk import Batch
 from postroom.deadletters.letter import DeadLetter
 from postroom.draft import calls
 from postroom.errors import InvalidInput
-from postroom.model import Accepted, Failure, NewMessage
+from postroom.model import Accepted, Attempt, Failure, NewMessage, Past
 
 _FORMAT = 1
 #: Lines that are put together.
@@ -47,6 +47,10 @@ class _Line(msgspec.Struct, kw_only=True):
     queue: str
     message: _Message
     failure: Failure
+    put_at: int | None = None
+    #: How many there were; `attempts` are the last of them.
+    attempt: int = 0
+    attempts: tuple[Attempt, ...] = ()
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -70,6 +74,7 @@ def line_of(letter: DeadLetter) -> bytes:
     line: dict[str, Any] = {
         "postroom": _FORMAT,
         **letter.as_dict(),
+        "attempt": letter.entry.attempt,
         "message": again,
         "failure": letter.failure,
     }
@@ -146,6 +151,13 @@ def _read(line: bytes, number: int) -> tuple[str, NewMessage]:
         fields = msgspec.structs.asdict(kept.message)
         coded, body = fields.pop("base64"), fields.pop("body")
         data = base64.b64decode(body, validate=True) if coded else body.encode()
-        return kept.queue, NewMessage(id=kept.id, body=data, failure=kept.failure, **fields)
+        return kept.queue, NewMessage(id=kept.id, body=data, failure=kept.failure, past=_past(kept), **fields)
     except ValueError as error:  # also what msgspec and NewMessage say
         raise InvalidInput(f"line {number}: this is no dead letter ({error})") from error
+
+
+def _past(line: _Line) -> Past | None:
+    """What became of it where it was exported; older files tell less."""
+    if line.put_at is None:
+        return None
+    return Past(put_at=line.put_at, attempt=max(line.attempt, len(line.attempts)), attempts=line.attempts)

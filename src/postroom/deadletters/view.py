@@ -10,7 +10,7 @@ from postroom.deadletters import groups as grouping
 from postroom.deadletters import incidents, transfer
 from postroom.deadletters.bulk import Choice, Chosen, Discard, OnProgress, OnStep, Place, Result, run
 from postroom.deadletters.canary import Canary
-from postroom.deadletters.filter import Filter
+from postroom.deadletters.filter import Filter, Seen
 from postroom.deadletters.finding import Found, Scan, find
 from postroom.deadletters.groups import Groups
 from postroom.deadletters.incidents import Incident
@@ -62,14 +62,22 @@ class DeadLetters:
     # --- looking ----------------------------------------------------------------------------
 
     def find(
-        self, filter: Filter = _EVERYTHING, *, limit: int = 100, cursor: str | None = None, **bounds: Any
+        self,
+        filter: Filter = _EVERYTHING,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        as_seen: Seen | None = None,
+        **bounds: Any,
     ) -> Found:
         """Letters that match, oldest first within each queue, at most `limit`.
 
         Looks at 100,000 letters (`max_rows`) and for 5 s (`max_seconds`) at most, and says so.
+        With `as_seen`, conditions look at what it makes of errors and payloads.
         """
         check_between("limit", limit, 1, 100_000)
-        return find(Scan(self.room.engine, self.queues, self._exact(filter)), cursor, limit, **bounds)
+        scan = Scan(self.room.engine, self.queues, self._exact(filter), as_seen)
+        return find(scan, cursor, limit, **bounds)
 
     def get(self, id: str) -> DeadLetter:
         """The letter of this message id, or the newest of this task or correlation id. Raises NotFound."""
@@ -239,8 +247,8 @@ class DeadLetters:
     ) -> Imported:
         """Make dead letters of exported lines, in their own queues or in one; those that are here stay.
 
-        Their groups are the same; their times are new, and the history of their attempts stays in the
-        file. Raises InvalidInput for a line that is no letter; those before it may be here by then. A
+        Their groups and their history are the same; when they died is now, and retention counts from
+        then. Raises InvalidInput for a line that is no letter; those before it may be here by then. A
         dry run only reads. `first` is the number of the first line, for who brings a file in portions.
         """
 

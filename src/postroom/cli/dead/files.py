@@ -57,8 +57,8 @@ def bring_in(
 ) -> None:
     """Make dead letters of exported lines; those that are here already stay as they are.
 
-    Each goes into the queue it came from, or with --to into that one. Ids and groups stay the
-    same, times are new.
+    Each goes into the queue it came from, or with --to into that one. Ids, groups and the history
+    of the attempts stay the same; when they died is now.
 
     \b
     Examples:

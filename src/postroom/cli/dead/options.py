@@ -38,7 +38,12 @@ Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="
 
 # replay
 To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into this queue, not their own.")]
-Body = Annotated[str | None, typer.Option("--body", metavar="JSON", help="Another payload; for one ID.")]
+Body = Annotated[
+    str | None,
+    typer.Option(
+        "--body", metavar="JSON", help="Another payload; for one ID. Of a Celery task its args and kwargs."
+    ),
+]
 Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help='No faster than "50/s", "30/m".')]
 Canary = Annotated[bool, typer.Option("--canary", help="One first; the others if that one succeeds.")]
 CanaryTimeout = Annotated[str, typer.Option(metavar="SPAN", help="Wait so long for that one.")]

@@ -13,7 +13,7 @@ from postroom.cli.dead import options as take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from postroom.deadletters import DeadLetter, Filter, Result
+    from postroom.deadletters import DeadLetter, DeadLetters, Filter, Result
 
 
 def register(app: typer.Typer) -> None:
@@ -58,6 +58,7 @@ def replay(
 
     chosen, edit = _chosen(ids, where, every), _edit(body, ids)
     with letters(url, queue, service) as dead:
+        _check_ids(dead, ids)
         run = partial(dead.replay, chosen, to=to, edit=edit, again=again, rate=rate,
                       canary=canary, canary_timeout=canary_timeout)  # fmt: skip
         result = _carry_out(run, "replay", dry_run, yes or bool(ids))
@@ -87,6 +88,7 @@ def discard(
 
     chosen = _chosen(ids, where, every)
     with letters(url, queue, service) as dead:
+        _check_ids(dead, ids)
         run = partial(dead.discard, chosen)
         result = _carry_out(run, "discard", dry_run, yes)
     _finish(result, json)
@@ -100,6 +102,16 @@ def _chosen(ids: list[str] | None, where: list[str] | None, every: bool) -> Filt
     if bool(ids) + bool(where) + every != 1:
         raise InvalidInput("say which dead letters: by ID, by --where, or --all; one of the three")
     return ids or Filter.parse(where or [])
+
+
+def _check_ids(dead: DeadLetters, ids: list[str] | None) -> None:
+    """A name where an id belongs is not taken for an id that is not there: `dead ls` takes it so."""
+    from postroom.errors import InvalidInput
+
+    names = {name for info in dead.room.queues() for name in (info.name, info.policy.dead_letter)}
+    for id in ids or ():
+        if id in names:
+            raise InvalidInput(f"{id} is a name and no ID: say -q {id}, with --where or --all")
 
 
 def _edit(body: str | None, ids: list[str] | None) -> Callable[[DeadLetter], Any] | None:

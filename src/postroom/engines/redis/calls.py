@@ -11,7 +11,9 @@ from postroom.engines.redis.packing import (
     delivery_of,
     draft,
     failure_parts,
+    headers_part,
     message_of,
+    past_parts,
     raw_id,
     state_of,
     utf8,
@@ -19,7 +21,7 @@ from postroom.engines.redis.packing import (
 from postroom.errors import InvalidInput
 from postroom.ids import replay_id
 from postroom.limits import MAX_BATCH
-from postroom.logs import LogEntry
+from postroom.logs import LogEntry, Stored
 from postroom.model import (
     Action,
     BlockedBy,
@@ -33,7 +35,6 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
-    Stored,
     Verb,
 )
 
@@ -60,7 +61,8 @@ def put_args(messages: Sequence[NewMessage]) -> list[Argument]:
         args += draft(message)
         if message.unique_key or message.failure:
             failure = failure_parts(message.failure)[:3] if message.failure else (b"", b"", b"")
-            extras += (number, (message.unique_key or "").encode(), *failure)
+            past = past_parts(message.past) if message.past else (b"", b"", b"")
+            extras += (number, (message.unique_key or "").encode(), *failure, *past)
     return args + extras
 
 
@@ -221,6 +223,7 @@ def _move(id: bytes, move: Move) -> tuple[Argument, ...]:
         id, move.action.encode(), number, unit, move.number, bytes.fromhex(again),
         again or utf8(move.replayed_as or "", "replayed_as"), move.content_type or "",
         b"" if move.body is None else b"1" + move.body,
+        b"" if move.headers is None else b"1" + headers_part(move.headers),
     )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ def check(client: Client) -> Server:
             "%s: maxmemory-policy %s may remove keys that have a time to live; noeviction is the safe one",
             client.where,
             servers[0].policy,
+            extra={"event": "redis.eviction", "policy": servers[0].policy},
         )
     return servers[0]
 

@@ -46,7 +46,7 @@ from postroom.limits import (
     check_span,
     cut_text,
 )
-from postroom.logs import Group, Log, TopicPage, drop_told
+from postroom.logs import Group, Log, Stored, TopicPage, drop_told
 from postroom.model import (
     Accepted,
     Action,
@@ -61,7 +61,6 @@ from postroom.model import (
     Receipt,
     Settlement,
     State,
-    Stored,
     Swept,
     Turned,
 )
@@ -131,11 +130,11 @@ class RedisEngine(Engine):
         found = self._run(scripts.STATS, queue)
         if found is None:
             return QueueStats(queue=queue, counters=dict.fromkeys(COUNTERS, 0))
-        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts, til = found
+        ready, scheduled, processing, overdue, dead, oldest, priority, paused, counts, til, throttled = found
         return QueueStats(
             queue=queue, ready=ready, scheduled=scheduled, processing=processing, overdue=overdue, dead=dead,
             oldest=oldest, next_priority=None if priority < 0 else priority, paused=bool(paused),
-            paused_until=None if til < 0 else til,
+            paused_until=None if til < 0 else til, throttled=throttled,
             counters={name: int(count or 0) for name, count in zip(COUNTERS, counts, strict=True)},
         )  # fmt: skip
 
@@ -186,7 +185,9 @@ class RedisEngine(Engine):
         if head[2]:  # not now, or not forever
             return None
         reply = self._step(scripts.PUT_ONE, queue, id, head, rest, keys=self._names.put_one(queue))
-        return Accepted([Put(message.id)], calls.depth_of(reply)) if reply else None
+        if not reply:
+            return None
+        return Accepted([Put(message.id)], None if isinstance(reply, int) else calls.depth_of(reply))
 
     def claim(self, queue: str, request: ClaimRequest) -> Claimed:
         return self.turn(queue, (), (), request).claimed

@@ -12,7 +12,7 @@ import msgspec
 
 from postroom.errors import InvalidInput
 from postroom.limits import JSON
-from postroom.model import Attempt, Entry, Failure, Message, NewMessage, State
+from postroom.model import Attempt, Entry, Failure, Message, NewMessage, Past, State
 from postroom.policy import Policy
 
 _HAS_DUE, _HAS_EXPIRES, _HAS_ACK, _HAS_MAX, _HAS_REMEMBER, _HAS_NAMES, _HAS_TEXTS, _HAS_KEY = (
@@ -117,11 +117,15 @@ def _names(message: NewMessage) -> bytes:
 
 def _texts(message: NewMessage) -> bytes:
     type_ = b"" if message.content_type == JSON else message.content_type.encode()
-    headers = _encode(message.headers) if message.headers else b""
+    headers = headers_part(message.headers)
     key = (message.unique_key or "").encode()
     if not (type_ or headers or key):
         return b""
     return _TEXTS.pack(len(type_), len(headers), len(key)) + type_ + headers + key
+
+
+def headers_part(headers: dict[str, str]) -> bytes:
+    return _encode(headers) if headers else b""
 
 
 def message_of(queue: str, id: bytes, value: bytes) -> Message:
@@ -251,6 +255,12 @@ def attempts_of(kept: bytes) -> tuple[Attempt, ...]:
         Attempt(consumer=consumer, started_at=began, ended_at=ended, error=error)
         for consumer, began, ended, error in _attempts(kept)
     )
+
+
+def past_parts(past: Past) -> tuple[int, int, bytes]:
+    """A past for a script: when it was put, how many attempts there were, and the last of them."""
+    attempts = [(each.consumer, each.started_at, each.ended_at, each.error) for each in past.attempts]
+    return past.put_at, past.attempt, _encode(attempts) if attempts else b""
 
 
 # --- failures, policies -------------------------------------------------------------------------

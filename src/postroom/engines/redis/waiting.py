@@ -166,6 +166,7 @@ class Ringing(Bells):
         key = self._key(name)
         if key not in self._listeners:
             if len(self._listeners) >= _MOST_LISTENERS:
+                # One that has yet to begin is not idle: it would be forgotten here, and begin all the same.
                 idle = [key for key, listener in self._listeners.items() if listener.is_idle]
                 for key_of_idle in idle:
                     del self._listeners[key_of_idle]
@@ -218,7 +219,7 @@ class Listener:
         self._hearing: frozenset[str] | None = None
         self._nudged = False
         #: Whether the server was away when it was asked last.
-        self.deaf = False
+        self.deaf: bool = False
 
     def wanted(self) -> frozenset[str]:
         """The bells to listen for, with the lock held."""
@@ -242,7 +243,8 @@ class Listener:
 
     @property
     def is_idle(self) -> bool:
-        return self._thread is None
+        """Whether it neither listens nor is about to, with the lock held: nobody waits for its name."""
+        return self._thread is None and not self._armed()
 
     def _armed(self) -> list[str]:
         return [name for name in self._ringing.armed() if self._only in ("", name)]

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from postroom.engine import Engine
 from postroom.limits import TOPIC_LIMIT
-from postroom.logs import Group, Log, TopicPage
-from postroom.model import Entry, Move, Moved, Page, State, Stored
+from postroom.logs import Group, Log, Stored, TopicPage
+from postroom.model import Entry, Move, Moved, Page, State
 from postroom.stats import Tally
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import msgspec
 
 from postroom.errors import InvalidInput
 from postroom.limits import LAST_DUE
-from postroom.model import Entry, Failure, NewMessage, State
+from postroom.model import Entry, Failure, NewMessage, Past, State
 from postroom.policy import Policy
 
 #: Every put through a spool is remembered for a day: it may be repeated by a move.
@@ -91,7 +91,12 @@ def restored(entry: Entry, policy: Policy) -> NewMessage:
         correlation_id=message.correlation_id,
         remember=message.remember,
         failure=entry.failure if entry.state is State.DEAD else None,
+        past=_past(entry) if entry.state is State.DEAD else None,
     )
+
+
+def _past(entry: Entry) -> Past:
+    return Past(put_at=entry.message.put_at, attempt=entry.attempt, attempts=entry.attempts)
 
 
 _EXPIRED = Failure(type="Expired", text="nobody took the message before it expired, while Redis was away")

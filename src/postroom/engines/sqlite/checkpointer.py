@@ -187,7 +187,8 @@ class Checkpointer:
             self._hold_back()
             if str(error) not in self._warned and len(self._warned) < 10:
                 self._warned.add(str(error))
-                _log.warning("no checkpoint of %s for now: %s", self._path, error)
+                extra = {"event": "sqlite.checkpoint_failed", "error": str(error)}
+                _log.warning("no checkpoint of %s for now: %s", self._path, error, extra=extra)
 
     def _round(self) -> None:
         if not self._election.run():

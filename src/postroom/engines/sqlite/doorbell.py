@@ -224,6 +224,7 @@ class Doorbell:
                 self._folder.path,
                 error,
                 _TICK * 1_000,
+                extra={"event": "sqlite.no_doorbell", "error": str(error)},
             )
 
     # ---- the thread -------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ class Doorbell:
         try:
             callback()
         except Exception:
-            _log.exception("a waiter could not be woken")
+            _log.exception("a waiter could not be woken", extra={"event": "sqlite.ring_failed"})
 
     # ---- the end ----------------------------------------------------------------------------------
 

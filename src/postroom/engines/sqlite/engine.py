@@ -31,8 +31,8 @@ from postroom.engines.steps.state import QueueState
 from postroom.errors import Closed, Conflict, EngineUnavailable
 from postroom.findings import Finding
 from postroom.limits import AUDIT, MAX_BODY, TOPIC_LIMIT, check_after, check_limit, check_name, check_publish
-from postroom.logs import Log, TopicEntry, TopicPage, drop_told
-from postroom.model import Accepted, NewMessage, Stored, Swept
+from postroom.logs import Log, Stored, TopicEntry, TopicPage, drop_told
+from postroom.model import Accepted, NewMessage, Swept
 from postroom.policy import Policy
 from postroom.records import Records
 from postroom.waiter import Waiter

@@ -101,6 +101,11 @@ def new_row(queue: int, era: int, slot: Slot) -> Row:
     )  # fmt: skip
 
 
+def attempts_row(queue: int, slot: Slot) -> Row:
+    """What the statement `add_attempts` takes."""
+    return slot.attempt, json(slot.attempts), queue, stored_id(slot.message.id)
+
+
 def laid_row(era: int, slot: Slot) -> Row:
     """What the statement `lay` takes: everything that may have changed about a message."""
     failure = slot.failure

@@ -184,6 +184,9 @@ VALUES {plain_values};
 -- name: add_body
 INSERT INTO postroom_body (message, body) SELECT key, ? FROM postroom_message WHERE queue = ? AND id = ?;
 
+-- name: add_attempts  those of a new message that had some elsewhere, as only few have
+UPDATE postroom_message SET attempt = ?, attempts = ? WHERE queue = ? AND id = ?;
+
 -- name: body
 SELECT body FROM postroom_body WHERE message = ?;
 

@@ -14,6 +14,7 @@ from postroom.engines.sqlite.rows import (
     NUMBER,
     SMALL,
     Row,
+    attempts_row,
     is_ordinary,
     is_plain,
     laid_row,
@@ -195,6 +196,8 @@ class SqliteState(Finding):
             if len(slot.message.body) > SMALL:
                 place = self.key, stored_id(slot.message.id)
                 self._db.execute(SQL["add_body"], (slot.message.body, *place))
+            if slot.attempt:
+                self._db.execute(SQL["add_attempts"], attempts_row(self.key, slot))
 
     def take(self, slot: Slot) -> None:
         self._count(slot, -1)

@@ -411,4 +411,4 @@ def _tell(context: Context) -> None:
         context.committed()
     except Exception:
         # It is on disk: whoever waits for it must not hear that it failed.
-        log.exception("after a commit")
+        log.exception("after a commit", extra={"event": "sqlite.after_commit_failed"})

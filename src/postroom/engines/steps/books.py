@@ -21,8 +21,8 @@ class Books(abc.ABC):
     def __init__(self, name: str, policy: Policy, now: int) -> None:
         self.name = name
         self.policy: Policy = policy
-        self.paused = False
-        self.pause_reason = ""
+        self.paused: bool = False
+        self.pause_reason: str = ""
         self.paused_until: int | None = None
         self.seq: int = 0
         self.last_call: int = now

@@ -115,6 +115,7 @@ def _put_again(state: QueueState, message: Message, new_id: str, move: Move, now
         id=new_id,
         body=message.body if move.body is None else move.body,
         content_type=move.content_type or message.content_type,
+        headers=message.headers if move.headers is None else move.headers,
         put_at=now,
         due=now,
         expires=None,  # it would be over at once

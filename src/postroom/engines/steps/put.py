@@ -60,7 +60,7 @@ def put(state: QueueState, messages: Sequence[NewMessage], now: int) -> list[Put
     state.enter([stored for message, stored in new if not message.failure], now)
     for message, stored in new:
         if message.failure:
-            state.bury(Slot(stored, State.DEAD, stored.due), message.failure, now, new=True)
+            state.bury(_letter(message, stored), message.failure, now, new=True)
     state.counters["put"] += len(new)
     return puts
 
@@ -111,6 +111,13 @@ def _sort_out(
     return puts, list(new.values())
 
 
+def _letter(message: NewMessage, stored: Message) -> Slot:
+    slot = Slot(stored, State.DEAD, stored.due)
+    if past := message.past:
+        slot.attempt, slot.attempts = past.attempt, past.attempts
+    return slot
+
+
 def _stored(queue: str, new: NewMessage, now: int) -> Message:
     due = now + new.delay if new.due is None else max(now, new.due)
     if due > LAST_DUE:
@@ -118,12 +125,13 @@ def _stored(queue: str, new: NewMessage, now: int) -> Message:
     expires = new.expires if new.ttl is None else now + new.ttl
     if expires is not None and expires <= due:
         raise InvalidInput("expires: a message must expire after now and after it is due")
+    put_at = min(now, new.past.put_at) if new.past else now
     return Message(
         id=new.id,
         queue=queue,
         body=new.body,
-        put_at=now,
-        due=due,
+        put_at=put_at,
+        due=due if due > now else put_at,
         kind=new.kind,
         content_type=new.content_type,
         headers=new.headers,

@@ -221,6 +221,7 @@ class QueueState(Books):
             oldest=max((now - put_at for put_at in self.heads()), default=0),
             paused=self.is_paused(now),
             paused_until=self.paused_until if self.is_paused(now) else None,
+            throttled=self.refill_in(now),
             counters=dict(self.counters),
         )
 

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from postroom.model import Action, Failure, Outcome, Settlement, State, Stored, Verb
+from postroom.logs import Stored
+from postroom.model import Action, Failure, Outcome, Settlement, State, Verb
 from postroom.policy import fingerprint
 from postroom.testing.contract.base import BOOM, HOUR, SECOND, ContractBase
 

@@ -154,6 +154,23 @@ class ReplayContract(ContractBase):
         assert self.take().message.body == b"mended"
         assert self.entry(dead).message.body == b"broken"
 
+    def test_the_headers_of_a_replay_may_be_others(self) -> None:
+        dead = self.put_dead(body=b"x", headers={"a": "b"}, unique_key="k", content_type=BINARY)
+        for number, headers in enumerate(({"c": "d" * 300}, {}), 1):
+            self.replay(dead, number=number, headers=headers)
+            again = self.take()
+            assert (again.message.headers, again.message.body) == (headers, b"x")
+            assert (again.message.unique_key, again.message.content_type) == ("k", BINARY)
+            self.ack(again)
+        assert self.entry(dead).message.headers == {"a": "b"}
+
+    def test_a_replay_may_get_its_first_headers_and_lose_its_only_ones(self) -> None:
+        bare, dressed = self.put_dead(body=b"x"), self.put_dead(body=b"y", headers={"a": "b"})
+        self.replay(bare, headers={"a": "b"})
+        self.replay(dressed, headers={})
+        messages = [self.take().message for _ in range(2)]
+        assert [(each.body, each.headers) for each in messages] == [(b"x", {"a": "b"}), (b"y", {})]
+
     def test_an_edited_payload_may_have_another_content_type(self) -> None:
         dead = self.put_dead()
         self.replay(dead, body=b"\0", content_type=BINARY)

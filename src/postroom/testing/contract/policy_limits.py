@@ -104,6 +104,17 @@ class RateContract(ContractBase):
         self.claim(5)
         assert self.ask().next_wake == 200
 
+    def test_stats_tell_how_long_the_rate_holds_the_next_one_back(self) -> None:
+        self.declare(rate="5/s")
+        self.put_many(8)
+        assert self.stats.throttled == 0
+        self.claim(5)
+        assert self.stats.throttled == 200
+        self.clock.advance("150ms")
+        assert self.stats.throttled == 50
+        self.clock.advance("50ms")
+        assert self.stats.throttled == 0
+
     @pytest.mark.parametrize("rate", ["1/s", "3/s", "7/s", "1000/s", "30/m", "7/m", "500/h"])
     def test_after_the_refill_of_the_rate_one_is_claimable(self, rate: str) -> None:
         self.declare(rate=rate, lease="1d", ack_timeout="1d")  # no deadline comes before a refill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.errors import InvalidInput
-from postroom.model import Action, Failure, Put, State
+from postroom.model import Action, Attempt, Failure, Move, Past, Put, State
 from postroom.policy import fingerprint
 from postroom.testing.contract.base import BOOM, HOUR, MINUTE, SECOND, ContractBase
 
@@ -274,6 +274,43 @@ class DeadOnArrivalContract(ContractBase):
         id = self.put(failure=BOOM)
         assert not self.put_again(id, failure=BOOM)
         assert self.stats.dead == 1
+
+    def test_a_dead_letter_may_have_a_past(self) -> None:
+        began = self.clock()
+        self.clock.advance("1h")
+        attempts = tuple(
+            Attempt(consumer=f"w{n}", started_at=began + n, ended_at=began + n + 1, error=f"E: {n}")
+            for n in range(25)
+        )
+        past = Past(put_at=began, attempt=25, attempts=attempts)
+        entry = self.entry(self.put(failure=BOOM, past=past, kind="mail", headers={"a": "b"}, body=b"12"))
+        assert (entry.message.put_at, entry.due, entry.attempt) == (began, began, 25)
+        assert entry.attempts == attempts[-20:]
+        assert (entry.failed_at, entry.message.body, entry.message.headers) == (
+            self.clock(), b"12", {"a": "b"},
+        )  # fmt: skip
+        assert self.entry(self.put(failure=BOOM)).message.put_at == self.clock()
+
+    def test_a_past_without_attempts_or_in_the_time_to_come(self) -> None:
+        untried = self.entry(self.put(failure=BOOM, past=Past(put_at=self.clock() + 60_000)))
+        assert (untried.message.put_at, untried.attempt, untried.attempts) == (self.clock(), 0, ())
+        unknown = self.entry(self.put(failure=BOOM, past=Past(put_at=1, attempt=3)))
+        assert (unknown.message.put_at, unknown.attempt, unknown.attempts) == (1, 3, ())
+
+    def test_a_replay_of_a_dead_letter_with_a_past_begins_anew(self) -> None:
+        tried = Attempt(consumer="w", started_at=1, ended_at=2, error="E")
+        id = self.put(failure=BOOM, past=Past(put_at=1, attempt=1, attempts=(tried,)))
+        (moved,) = self.engine.move(self.queue, [Move(id=id, action=Action.REPLAY)])
+        assert moved.replayed_as is not None
+        again = self.entry(moved.replayed_as)
+        assert (again.state, again.attempt, again.attempts) == (State.READY, 0, ())
+        assert again.message.put_at == self.clock()
+
+    def test_only_a_dead_letter_has_a_past(self) -> None:
+        with pytest.raises(InvalidInput, match="past"):
+            self.put(past=Past(put_at=1))
+        with pytest.raises(InvalidInput, match="attempt"):
+            Past(put_at=1, attempt=0, attempts=(Attempt(consumer="", started_at=1, ended_at=1, error=""),))
 
     def test_a_put_with_a_failure_does_not_count_against_capacity(self) -> None:
         self.declare(capacity=1)

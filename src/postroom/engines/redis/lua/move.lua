@@ -1,8 +1,8 @@
 -- move: an operator's moves; each checks the state it starts from.
 --
--- ARGV [3…] nine for each: id, action, a number and whether it is a span ('s') or an instant ('i'), the number
+-- ARGV [3…] ten for each: id, action, a number and whether it is a span ('s') or an instant ('i'), the number
 --      of the replay, the id of the new message (replay: 16 bytes), what to note as its replay (text),
---      content_type or '', '1' and the body or '' if the payload stays
+--      content_type or '', '1' and the body or '' if the payload stays, '1' and the headers or '' if they stay
 -- Returns rings, and for each three: 'o' or 'n', the letter of the state found or '', and for 'o' the replay
 --         or '', for 'n' why not; false for an unknown queue
 
@@ -11,7 +11,7 @@ if not open() then
 end
 reached()
 
-local WIDTH, DAY = 9, 86400000
+local WIDTH, DAY = 10, 86400000
 local STARTS = {
   cancel = 'rsd', reschedule = 'rsd', run_now = 'd', replay = 'x', mark_replayed = 'x', discard = 'x',
 }
@@ -31,30 +31,34 @@ local function take_out(id, r, place_of)
   end
 end
 
--- The texts behind the head, with another content_type, and the body.
-local function splice(flags, value, content_type, new_body)
+-- The rest of an argument that says whether it means something; nil if it does not.
+local function edited(argument)
+  return string.byte(argument) == 49 and string.sub(argument, 2) or nil
+end
+
+-- The texts behind the head and the body, with what is edited of them.
+local function splice(flags, value, content_type, new_body, new_headers)
   local size = struct.unpack('>H', value, 4)
-  local texts, body = '', string.sub(value, size + 1)
+  local kept, headers, key, body = '', '', '', string.sub(value, size + 1)
   if has(flags, HAS_TEXTS) then
     local type_size, headers_size, key_size, at = struct.unpack('>BI4B', value, size + 1)
-    local till = at + type_size + headers_size + key_size
-    local rest = string.sub(value, at + type_size, till - 1)
-    local kept = string.sub(value, at, at + type_size - 1)
-    kept = content_type ~= '' and content_type or kept
-    texts = struct.pack('>BI4B', #kept, headers_size, key_size) .. kept .. rest
-    body = string.sub(value, till)
-  elseif content_type ~= '' then
-    flags = flags + HAS_TEXTS
-    texts = struct.pack('>BI4B', #content_type, 0, 0) .. content_type
+    local headers_at, key_at = at + type_size, at + type_size + headers_size
+    kept, headers = string.sub(value, at, headers_at - 1), string.sub(value, headers_at, key_at - 1)
+    key, body = string.sub(value, key_at, key_at + key_size - 1), string.sub(value, key_at + key_size)
   end
-  return flags, texts .. (new_body or body)
+  kept, headers = content_type ~= '' and content_type or kept, new_headers or headers
+  if kept .. headers .. key == '' then
+    return without(flags, HAS_TEXTS), new_body or body
+  end
+  local texts = struct.pack('>BI4B', #kept, #headers, #key) .. kept .. headers .. key
+  return with(flags, HAS_TEXTS), texts .. (new_body or body)
 end
 
 -- The dead letter as a new message: put and due now, never expiring, remembered for a day at least.
-local function again(id, content_type, new_body)
+local function again(id, content_type, new_body, new_headers)
   local value = call('HGET', BODY, id)
   local about = read_head(head_of(value))
-  local flags, rest = splice(about.flags, value, content_type, new_body)
+  local flags, rest = splice(about.flags, value, content_type, new_body, new_headers)
   flags = with(without(without(flags, HAS_DUE), HAS_EXPIRES), HAS_REMEMBER)
   local numbers = ''
   if about.ack_timeout then
@@ -76,14 +80,14 @@ local function is_known(id)
   return find_place(id) or (til and tonumber(til) > now) or (kept and tonumber(kept) > now)
 end
 
-local function put_again(id, new_id, key, content_type, new_body)
+local function put_again(id, new_id, key, ...)
   if is_known(new_id) then
     return
   end
   if call('HEXISTS', BODY, new_id) == 1 then
     clear_ghost(new_id)
   end
-  local value, priority = again(id, content_type, new_body)
+  local value, priority = again(id, ...)
   call('HSET', BODY, new_id, value)
   call('ZADD', READY, new_order(priority), new_id)
   set('seq', seq)
@@ -129,7 +133,7 @@ local function replay(at)
     if held then
       return 'n', 'message ' .. hex(held) .. ' holds its unique_key'
     end
-    put_again(id, new_id, key, ARGV[at + 7], string.byte(ARGV[at + 8]) == 49 and string.sub(ARGV[at + 8], 2))
+    put_again(id, new_id, key, ARGV[at + 7], edited(ARGV[at + 8]), edited(ARGV[at + 9]))
   end
   seen[#seen + 1] = name
   call('HSET', NOTES, id .. 'r', cmsgpack.pack(seen))

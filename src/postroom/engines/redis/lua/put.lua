@@ -2,7 +2,8 @@
 --
 -- ARGV [3] text and [4] numbers of the policy of a new queue ('' when it is thought to exist),
 --      [5] n, then for each message: id, draft, rest; then for each that has a unique_key or a failure:
---      its number, unique_key, and the failure's note, signature and group ('' and '' and '' for none)
+--      its number, unique_key, the failure's note, signature and group ('' and '' and '' for none), and of
+--      its past when it was put, how many attempts there were and the last of them (all '' for none)
 -- Returns rings, depth (-1 where no policy watches it), and what each put came to: '' (created), its own id or the id of the holder;
 --         'unknown' when there is no such queue and no policy to make it by
 
@@ -15,9 +16,12 @@ local function collect(n)
     ids[number], drafts[number], rests[number] = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   end
   local extras = {}
-  for at = 6 + 3 * n, #ARGV, 5 do
+  for at = 6 + 3 * n, #ARGV, 8 do
     local key, failure = ARGV[at + 1], { ARGV[at + 2], ARGV[at + 3], ARGV[at + 4] }
-    extras[tonumber(ARGV[at])] = { key = key ~= '' and key or nil, failure = failure[1] ~= '' and failure or nil }
+    extras[tonumber(ARGV[at])] = {
+      key = key ~= '' and key or nil, failure = failure[1] ~= '' and failure or nil,
+      put_at = tonumber(ARGV[at + 5]), attempt = tonumber(ARGV[at + 6]), attempts = ARGV[at + 7],
+    }
   end
   return ids, drafts, rests, extras
 end
@@ -165,6 +169,10 @@ for _, entry in ipairs(new) do
     head = make_head(draft, flags, priority, due, expires, at)
   end
   local value = head .. rests[number]
+  if extra and extra.put_at then
+    local put_at = struct.pack('>I8', min(now, extra.put_at))
+    value = string.sub(value, 1, FIXED - 8) .. put_at .. string.sub(value, FIXED + 1)
+  end
   values[#values + 1] = id
   values[#values + 1] = value
   largest = max(largest, #value)
@@ -172,7 +180,7 @@ for _, entry in ipairs(new) do
     rare().clear_ghost(id)
   end
   if extra and extra.failure then
-    dead[#dead + 1] = { id, value, extra.failure }
+    dead[#dead + 1] = { id, value, extra }
   else
     if due > now then
       first = first or due
@@ -205,7 +213,14 @@ many('ZADD', DUE, due_at)
 many('ZADD', EXPIRES, expiring)
 many('HSET', UNIQUE, unique)
 for _, letter in ipairs(dead) do
-  rare().bury(letter[1], rare().new_record(letter[2]), letter[3])
+  local id, value, extra = unpack(letter)
+  local r = rare().new_record(value)
+  r.attempt = extra.attempt or 0
+  if extra.attempts ~= '' then
+    r.flags = with(r.flags, TRIED)
+    call('HSET', NOTES, id .. 'a', extra.attempts)
+  end
+  rare().bury(id, r, extra.failure)
 end
 
 rings = #ready / 2

@@ -6,7 +6,8 @@
 -- KEYS [1] meta, [2] ready, [3] suspects, [4] due, [5] body, [6] known, [7] wake
 -- ARGV [1] the time or '', [2] waiters of the caller's own process (see books.lua), [3] id, [4] draft,
 --      [5] rest (see put.lua)
--- Returns rings, and depth as `put` does; false when it takes `put`
+-- Returns rings alone, or { rings, depth } where a policy watches the depth: a list takes the server
+--         a tenth of the whole call; false when it takes `put`
 
 local call, floor = redis.call, math.floor
 local now = tonumber(ARGV[1])
@@ -53,4 +54,4 @@ end
 if ARGV[2] == '0' and call('LLEN', KEYS[7]) == 0 then
   call('RPUSH', KEYS[7], 'w')
 end
-return { 1, depth }
+return depth < 0 and 1 or { 1, depth }

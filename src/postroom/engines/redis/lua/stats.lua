@@ -1,7 +1,8 @@
 -- stats: how a queue stands, without a scan.
 --
 -- Returns ready, scheduled, processing, overdue, dead, oldest, next_priority (-1: none), paused,
---         { counter, count … }, until when (-1: it does not end by itself); false for an unknown queue
+--         { counter, count … }, until when (-1: it does not end by itself), how long until the rate lets
+--         the next claim through; false for an unknown queue
 
 if not open() then
   return false
@@ -45,4 +46,5 @@ return {
   claimable(), call('ZCARD', DUE), call('ZCARD', LEASE), call('ZCOUNT', LEASE, '-inf', now),
   call('ZCARD', DEAD), max(heads(READY) or 0, heads(SUSPECTS) or 0), next_priority(), paused and 1 or 0,
   call('HMGET', META, unpack(counters)), paused and pause_end or -1,
+  policy.rate_count and refill_in() or 0,
 }
