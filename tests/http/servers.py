@@ -6,9 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from postroom.http import server
 
 PATIENCE = 60.0
 
@@ -52,3 +56,17 @@ def serving(url: str, folder: Path, *options: str, **variables: str) -> Iterator
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+@contextmanager
+def served_here(app: Any) -> Iterator[str]:
+    """An application, served over a real socket by a thread of this process; its address."""
+    with server.listen("127.0.0.1", 0) as bound:
+        running = server.Server(app, on_stop=app.state.hub.dismiss)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            yield server.address(bound)
+        finally:
+            running.should_exit = True
+            thread.join(PATIENCE)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
+import msgspec
 import pytest
 
 from postroom.errors import Conflict, EngineUnavailable, InvalidInput, LeaseLost, NotFound, QueueFull
 from postroom.http import AsyncClient, Client
 from postroom.http.redaction import HIDDEN
+from postroom.http.views import QueueList, QueueView
+from postroom.stats import QueueStats
 from tests.http.servers import Served
 
 
@@ -38,6 +41,53 @@ def test_a_message_goes_its_way(room: Client) -> None:
         room.get("a/b", first.id)
 
 
+def test_queues_come_in_pages_and_all_of_them(room: Client, http: httpx.Client) -> None:
+    names = ["a/b", "bills", "emails"]
+    for name in names:
+        room.declare(name)
+    first = http.get("/queues", params={"limit": 2}).json()
+    assert ([each["queue"] for each in first["queues"]], first["cursor"]) == (names[:2], "bills")
+    rest = http.get("/queues", params={"limit": 2, "after": first["cursor"]}).json()
+    assert ([each["queue"] for each in rest["queues"]], rest["cursor"]) == (names[2:], None)
+    assert http.get("/queues", params={"limit": 1_001}).status_code == 400
+    assert [each.queue for each in room.queues()] == names
+
+
+def test_a_client_asks_for_every_page() -> None:
+    pages: dict[str, tuple[list[str], str | None]] = {"": (["a", "b"], "b"), "b": (["c"], None)}
+
+    def view(name: str) -> QueueView:
+        return QueueView(
+            queue=name, stats=QueueStats(queue=name), paused=False, pause_reason="", policy={}
+        )  # fmt: skip
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        names, cursor = pages[request.url.params["after"]]
+        views = [view(name) for name in names]
+        return httpx.Response(200, content=msgspec.json.encode(QueueList(views, cursor)))
+
+    transport = httpx.MockTransport(answered)
+    with Client("http://nobody", transport=transport) as room:
+        assert [each.queue for each in room.queues()] == ["a", "b", "c"]
+
+    async def story() -> list[QueueView]:
+        async with AsyncClient("http://nobody", transport=transport) as room:
+            return await room.queues()
+
+    assert [each.queue for each in asyncio.run(story())] == ["a", "b", "c"]
+
+
+def test_a_message_may_expire_at_a_moment(room: Client) -> None:
+    moment = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    put = room.put("short", 1, expires=moment)
+    assert room.get("short", put.id).expires == int(moment.timestamp() * 1_000)
+    put = room.put("short", 1, expires=timedelta(hours=1))
+    assert room.get("short", put.id).expires == pytest.approx(moment.timestamp() * 1_000, abs=60_000)
+    for wrong in (moment - timedelta(hours=2), "2030-01-01T00:00:00", "yester-day"):
+        with pytest.raises(InvalidInput, match="expires"):
+            room.put("short", 1, expires=wrong)
+
+
 def test_many_go_together(room: Client) -> None:
     assert len(room.put_many("many", [b"\x00", "x", None, 4])) == 4
     found = room.find("many", limit=2)
@@ -58,7 +108,7 @@ def test_refusals_are_the_errors_of_the_python_door(room: Client) -> None:
     with pytest.raises(Conflict):
         room.drop("small")
     with pytest.raises(InvalidInput, match="did you mean priority"):
-        room.put("small", 2, priorty=3)
+        room.put("small", 2, priorty=3)  # type: ignore[call-arg]  # a slip that a checker would find
     assert room.drop("small", force=True) == 1
 
 

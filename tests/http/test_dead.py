@@ -64,6 +64,16 @@ def test_all_that_match_are_replayed_by_a_job(http: httpx.Client) -> None:
     assert http.get("/queues/pay/stats").json()["dead"] == 0
 
 
+def test_a_discard_that_waits_is_undone_by_cancelling_it(http: httpx.Client) -> None:
+    bury(http, 2)
+    job = http.post("/dead/pay/discard", json={"where": [], "after": "1h"}).json()
+    assert (job["state"], job["begins"] - job["until"]) == ("waiting", 3_600_000)
+    assert http.post(f"/jobs/{job['id']}/cancel").status_code == 202
+    assert (ended(http, job["id"])["state"], ended(http, job["id"])["done"]) == ("cancelled", 0)
+    assert http.get("/queues/pay/stats").json()["dead"] == 2
+    assert http.post("/dead/pay/discard", json={"where": [], "after": "9d"}).status_code == 400
+
+
 def test_to_choose_nothing_is_refused(http: httpx.Client) -> None:
     bury(http, 1)
     assert http.post("/dead/pay/discard", json={}).status_code == 400
@@ -86,6 +96,21 @@ def test_a_slow_job_is_cancelled(http: httpx.Client) -> None:
     job = ended(http, job["id"])
     assert (job["state"], job["reason"]) == ("cancelled", "cancelled")
     assert http.get("/queues/pay/stats").json()["ready"] < 50
+
+
+def test_a_slow_job_is_paused_and_goes_on(http: httpx.Client) -> None:
+    bury(http, 20)
+    why = {"X-Postroom-Reason": "mended"}
+    job = http.post("/dead/pay/replay", json={"where": [], "rate": "1/m"}, headers=why).json()
+    until(lambda: http.get("/queues/pay/stats").json()["ready"] >= 1)
+    assert http.post(f"/jobs/{job['id']}/pause").json()["pause"] is True
+    until(lambda: http.get(f"/jobs/{job['id']}").json()["state"] == "paused")
+    assert http.post(f"/jobs/{job['id']}/resume").json()["pause"] is False
+    until(lambda: http.get(f"/jobs/{job['id']}").json()["state"] == "running")
+    assert http.post(f"/jobs/{job['id']}/cancel").status_code == 202
+    assert ended(http, job["id"])["why"] == "mended"
+    for word in ("pause", "resume"):
+        assert http.post(f"/jobs/{job['id']}/{word}").status_code == 409
 
 
 def test_a_job_goes_on_after_kill_9(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import select
 import socket
@@ -10,12 +11,19 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.http.servers import PATIENCE, Served, serving
+import postroom
+from postroom.http import connections
+from postroom.http import server as server_module
+from postroom.http.auth import Access
+from postroom.http.connections import LONGEST_HEAD
+from postroom.http.security import secured
+from tests.http.servers import PATIENCE, Served, served_here, serving
 from tests.redis.servers import certificate
 
 #: More than the server has threads.
@@ -25,7 +33,7 @@ CROWD = 40
 @contextlib.contextmanager
 def connected(served: Served, count: int = 1) -> Iterator[list[socket.socket]]:
     host, port = served.address.partition("://")[2].split(":")
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         yield [
             stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE))
             for _ in range(count)
@@ -161,3 +169,73 @@ def test_a_certificate_that_is_none_is_an_error_in_words(tmp_path: Path) -> None
     )  # fmt: skip
     assert ran.returncode == 1
     assert "certificate cannot be read" in ran.stderr and "Traceback" not in ran.stderr
+
+
+CHUNKED = b"POST /api/v1/queues/q/claim HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "a header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 2**20,
+    "headers": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-More: a\r\n" * 100_000,
+    "a path": b"GET /" + b"a" * 2**20,
+    "trailers": CHUNKED + b"0\r\n" + b"X-More: a\r\n" * 100_000,
+    "an extension": CHUNKED + b"1;" + b"a" * 2**20,
+}
+
+
+@pytest.mark.parametrize("head", list(ENDLESS.values()), ids=list(ENDLESS))
+def test_what_has_no_end_is_not_kept(server: Served, http: httpx.Client, head: bytes) -> None:
+    """Nobody has shown a token yet: whoever can connect could fill the memory."""
+    with connected(server) as (line,):
+        with contextlib.suppress(ConnectionError):
+            line.sendall(head)
+        with contextlib.suppress(ConnectionError):  # it hung up while there was more to come
+            assert b"200 OK" not in line.recv(65_536)
+    assert http.get("/queues").status_code == 200
+
+
+def test_a_long_head_that_ends_is_read(http: httpx.Client) -> None:
+    assert http.get("/queues", headers={"x-long": "a" * 60_000}).status_code == 200
+
+
+def test_a_head_without_an_end_is_a_problem_like_any_other(server: Served) -> None:
+    with connected(server) as (line,):
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * (LONGEST_HEAD + 1))
+        head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ") and b"application/problem+json" in head
+    assert json.loads(body)["code"] == "head_too_large"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server in a thread of ours that gives its clients less time."""
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(server_module, "_TICKS", 1)
+    with ExitStack() as stack:
+        room = stack.enter_context(postroom.open("memory://"))
+        app = secured(room, Access(required=False), keeper=False)
+        address = stack.enter_context(served_here(app))
+        yield Served(None, address)  # type: ignore[arg-type]  # it is no process
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"",
+        b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: loc",
+        asking("POST", "/queues/q/messages", b'{"bo', said=9),
+    ],
+    ids=["nothing", "an empty line", "half a head", "half a body"],
+)
+def test_who_says_no_more_is_hung_up_on(impatient: Served, half: bytes) -> None:
+    with connected(impatient) as (line,):
+        line.sendall(half)
+        assert b"200 OK" not in line.makefile("rb").read(), "it ends"
+
+
+def test_who_only_waits_is_not(impatient: Served) -> None:
+    """A claim waits for a message, and a listener for events, longer than a client has for its words."""
+    with httpx.Client(base_url=impatient.api, timeout=PATIENCE) as http:
+        with http.stream("GET", "/events") as listening:
+            assert http.post("/queues/q/claim", json={"wait": "1s"}).json() == {"deliveries": []}
+            assert next(listening.iter_lines())
+        assert http.get("/queues").status_code == 200

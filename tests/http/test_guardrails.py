@@ -64,6 +64,12 @@ HOST = {b"host": b"localhost:8025"}
     ("method", "headers", "foreign"),
     [
         ("GET", {b"sec-fetch-site": b"cross-site"}, False),
+        ("GET", {b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"navigate"}, False),
+        ("GET", {b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"no-cors"}, True),
+        ("GET", {b"sec-fetch-site": b"same-site", b"sec-fetch-mode": b"cors"}, True),
+        ("OPTIONS", {b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"cors"}, True),
+        ("GET", {b"sec-fetch-site": b"same-origin", b"sec-fetch-mode": b"cors"}, False),
+        ("GET", {b"sec-fetch-site": b"none", b"sec-fetch-mode": b"no-cors"}, False),
         ("POST", {b"sec-fetch-site": b"cross-site"}, True),
         ("POST", {b"sec-fetch-site": b"same-site"}, True),
         ("DELETE", {b"sec-fetch-site": b"cross-site"}, True),

@@ -193,3 +193,28 @@ def test_who_subscribes_gets_what_was_published(room: Room, client: TestClient[A
     assert client.get(where, headers=as_(room, Role.VIEWER)).status_code == 403
     page = client.get(where, headers=as_(room, Role.VIEWER, Action.WORK)).json()
     assert [each["data"] for each in page["entries"]] == [{"password": SECRET}, f"token={SECRET}"]
+
+
+@pytest.mark.parametrize(
+    "guess", [f"error=pwd={SECRET[:3]}", f"payload.password={SECRET}", f"error=of {MINE}"]
+)
+def test_what_is_hidden_is_not_found_by_guessing(room: Room, client: TestClient[Any], guess: str) -> None:
+    """Else a viewer would read a secret letter by letter, out of how many were found."""
+    seed(room)
+    found = client.get(f"{API}/dead/-", params={"where": guess}, headers=as_(room, Role.VIEWER)).json()
+    assert (found["letters"], found["complete"]) == ([], True)
+    whole = client.get(f"{API}/dead/-", params={"where": guess}, headers=as_(room, Role.ADMIN)).json()
+    assert len(whole["letters"]) == 1
+    for harmless in ("error=psperror", "payload.user=ada"):
+        seen = client.get(f"{API}/dead/-", params={"where": harmless}, headers=as_(room, Role.VIEWER)).json()
+        assert len(seen["letters"]) == 1
+
+
+def test_of_more_queues_than_fit_an_answer_the_others_are_counted(
+    room: Room, client: TestClient[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom.http.api.room.MAX_BATCH", 2)
+    for name in "abc":
+        room.queue(name).put(1)
+    stats = client.get(f"{API}/stats", headers=as_(room, Role.VIEWER)).json()
+    assert ([each["queue"] for each in stats["queues"]], stats["left_out"]) == (["a", "b"], 1)

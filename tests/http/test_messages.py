@@ -89,6 +89,20 @@ def test_the_same_idempotency_key_is_the_same_message(http: httpx.Client) -> Non
     assert claim(http) == []
 
 
+def test_an_idempotency_key_is_not_used_for_something_else(http: httpx.Client) -> None:
+    """It would be lost, and who put it would think that it is safe."""
+    key = {"Idempotency-Key": "order-7"}
+    assert http.post("/queues/emails/messages", json={"body": 1}, headers=key).status_code == 201
+    other = http.post("/queues/emails/messages", json={"body": 2}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    many = {"messages": [{"body": n} for n in (1, 3)]}
+    assert http.post("/queues/many/messages/batch", json=many, headers=key).status_code == 201
+    assert http.post("/queues/many/messages/batch", json=many, headers=key).status_code == 201
+    many["messages"][1]["body"] = 4
+    assert http.post("/queues/many/messages/batch", json=many, headers=key).status_code == 409
+    assert [http.get(f"/queues/{queue}/stats").json()["ready"] for queue in ("emails", "many")] == [1, 2]
+
+
 def test_bytes_come_back_as_they_were(http: httpx.Client) -> None:
     put(http, body_base64="AP8Q", content_type="application/octet-stream")
     assert claim(http)[0]["body_base64"] == "AP8Q"

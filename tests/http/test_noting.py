@@ -116,14 +116,16 @@ ACTS: dict[tuple[str, str], tuple[Any, Any, str]] = {
     ("POST", "/marks"): (None, {"text": "release 2"}, "mark"),
     ("POST", "/keeper/sweep"): (None, None, "keeper.sweep"),
     ("POST", "/session"): (None, None, "session.create"),
-    ("DELETE", "/session"): (None, None, "session.delete"),
 }  # fmt: skip
 
 
 #: Acts with a test of their own: below, in test_operating.py, test_dead.py and in events/test_served.py.
 ELSEWHERE = {
+    ("DELETE", "/session"),
     ("POST", "/dead/import"),
     ("POST", "/jobs/{id}/cancel"),
+    ("POST", "/jobs/{id}/pause"),
+    ("POST", "/jobs/{id}/resume"),
     ("POST", "/services/{service}/archive/groups/{group}/note"),
     ("POST", "/services/{service}/archive/replay"),
     ("POST", "/services/{service}/archive/discard"),
@@ -217,6 +219,30 @@ def test_a_breaker_tells_the_reason_of_the_request_too(room: Room, client: TestC
     assert client.post(where, headers=WHY).json()["reason"] == "für ticket 7"
     assert client.post(where, json={"reason": "repair"}, headers=WHY).json()["reason"] == "repair"
     assert client.post(where).json()["reason"] == "opened by hand"
+
+
+def test_logging_out_is_noted_if_there_was_a_session(room: Room, client: TestClient[Any]) -> None:
+    for _ in range(3):
+        assert client.delete(f"{API}/session").status_code == 200
+    assert acts_of(room) == []
+    client.post(f"{API}/session")
+    assert client.delete(f"{API}/session", headers=WHY).status_code == 200
+    assert [(act.event, act.by) for act in acts_of(room)] == [
+        ("session.create", "ada"), ("session.delete", "ada"),
+    ]  # fmt: skip
+    assert acts_of(room)[-1].info["reason"] == "für ticket 7"
+
+
+def test_who_only_looks_cannot_wash_the_audit_away(room: Room, client: TestClient[Any]) -> None:
+    """The audit keeps 10,000 acts, and logging in is one that everybody with a token can do."""
+    text = tokens.create(room.engine, "bob", Role.VIEWER).text
+    client.headers["authorization"] = f"Bearer {text}"
+    answers = [client.post(f"{API}/session") for _ in range(70)]
+    assert [each.status_code for each in answers] == [200] * 60 + [429] * 10
+    assert answers[-1].json()["code"] == "rate_limited" and int(answers[-1].headers["retry-after"]) <= 60
+    for _ in range(70):
+        client.delete(f"{API}/session")  # of which one ends something: the last that was made
+    assert len(acts_of(room)) == 61
 
 
 def test_strangers_do_not_fill_the_audit(room: Room, client: TestClient[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from postroom.http.redaction import HIDDEN
 from postroom.http.roles import ACTIONS, RIGHTS, Action, Role
 from postroom.http.security import secured
 from postroom.room import Health, Room
-from tests.http.servers import PATIENCE, serving
+from tests.http.servers import PATIENCE, Served, serving
+from tests.redis import servers as redis_servers
 
 BASE = "http://testserver.local"
 #: What everybody may do: probes, the way in, and the page that shows it.
@@ -50,10 +52,11 @@ def routes(app: Litestar) -> list[tuple[str, str, str]]:
 
 
 def litestar(room: Room) -> Litestar:
-    return _inside(secured(room, Access(required=True), keeper=False))
+    return inside(secured(room, Access(required=True), keeper=False))
 
 
-def _inside(found: Any) -> Litestar:
+def inside(found: Any) -> Litestar:
+    """The application behind everything that stands before it."""
     while not isinstance(found, Litestar):
         found = vars(found).get("app") or found._app
     return found
@@ -113,6 +116,50 @@ def test_every_route_asks_every_role_for_its_right(room: Room, role: Role | None
     _check(_statuses(room, access, headers), access.limited(allowed), 403 if role else 401)
 
 
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Served, dict[Role | None, str]]]:
+    """A process on each engine, and a token of each role; without one (None) only where nobody needs any."""
+    with ExitStack() as stack:
+        if request.param == "redis":
+            url = stack.enter_context(redis_servers.single()).url()
+        else:
+            url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+        served = stack.enter_context(serving(url, tmp_path))
+        made: dict[Role | None, str] = {role: _made(served, role) for role in Role}
+        if request.param != "memory":  # what else would forget them
+            assert served.terminate() == 0
+            served = stack.enter_context(serving(url, tmp_path))
+            made |= {None: ""}
+        yield served, made
+
+
+def _made(served: Served, role: Role) -> str:
+    answer = httpx.post(f"{served.api}/tokens", json={"name": role, "role": role}, timeout=PATIENCE)
+    return str(answer.json()["secret"])
+
+
+def test_every_route_of_a_process_asks_every_role_for_its_right(
+    room: Room, guarded: tuple[Served, dict[Role | None, str]]
+) -> None:
+    served, made = guarded
+    there = routes(litestar(room))
+    for role, text in made.items():
+        headers = {"authorization": f"Bearer {text}"} if text else {}
+        statuses: dict[tuple[str, str, str], int] = {}
+        with httpx.Client(base_url=served.address, headers=headers, timeout=PATIENCE) as client:
+            for method, path, action in there:
+                filled = path.replace("{", "").replace("}", "")
+                if action == "event.stream":  # of which there is no end
+                    with client.stream(method, filled) as answer:
+                        statuses[method, path, action] = answer.status_code
+                else:
+                    statuses[method, path, action] = client.request(method, filled).status_code
+        assert max(statuses.values()) < 500
+        _check(statuses, ACTIONS[role] if role else frozenset({Action.PUBLIC}), 403 if role else 401)
+
+
 @pytest.mark.parametrize("right", list(Action))
 def test_every_right_by_itself_opens_its_routes_and_no_other(room: Room, right: Action) -> None:
     text = tokens.create(room.engine, "ada", Role.VIEWER, allow=frozenset({right})).text
@@ -149,7 +196,7 @@ def test_a_route_that_says_nothing_is_found_and_closed(room: Room) -> None:
         """Says not what it does."""
 
     made: Any = app(room, keeper=False, routes=[forgotten], guards=[auth.guard])
-    unknown = [path for _, path, action in routes(_inside(made)) if action not in RIGHTS]
+    unknown = [path for _, path, action in routes(inside(made)) if action not in RIGHTS]
     assert unknown == ["/api/v1/forgotten"]
     with TestClient(made, base_url=BASE) as client:
         assert client.get("/api/v1/forgotten").status_code == 403
@@ -177,7 +224,8 @@ def test_a_process_asks_for_a_token_and_tells_events(tmp_path: Path) -> None:
     with postroom.open(url) as room:
         text = tokens.create(room.engine, "ada", Role.ADMIN).text
     with serving(url, tmp_path) as served, httpx.Client(base_url=served.api, timeout=PATIENCE) as client:
-        assert client.get("/queues").json()["code"] == "unauthorized"
+        nobody = client.get("/queues")
+        assert (nobody.json()["code"], nobody.headers["www-authenticate"]) == ("unauthorized", "Bearer")
         bearer = {"authorization": f"Bearer {text}"}
         assert client.post("/session", headers=bearer).json()["name"] == "ada"
         assert client.get("/queues").status_code == 200  # by the cookie
@@ -214,9 +262,28 @@ def test_the_table_of_the_server_is_obeyed_and_options_beat_it(tmp_path: Path) -
         put = client.post("/queues/emails/messages", json={"body": {"iban": "DE1"}}, timeout=PATIENCE)
         message = client.get(f"/queues/emails/messages/{put.json()['id']}", timeout=PATIENCE).json()
         assert message["body"] == {"iban": HIDDEN}
-        settings = client.get("/config", timeout=PATIENCE).json()["settings"]
+        config = client.get("/config", timeout=PATIENCE).json()
+        settings, redaction = config["settings"], config["redaction"]
+        assert redaction["names"] == ["iban"] and "password" in redaction["parts"]
         assert settings["http_host"] == {"value": "127.0.0.1", "origin": "argument"}
         assert settings["http_auth"] == {"value": "required", "origin": "postroom.toml"}
+
+
+def test_a_client_that_is_too_fast_waits_and_one_behind_the_same_proxy_does_not(tmp_path: Path) -> None:
+    url, rate = (
+        f"sqlite:///{tmp_path}/jobs.db",
+        {"POSTROOM_HTTP_AUTH": "required", "POSTROOM_HTTP_RATE": "1/h"},
+    )
+    with (
+        serving(url, tmp_path, **rate) as served,
+        httpx.Client(base_url=served.api, timeout=PATIENCE) as client,
+    ):
+        fast = [client.get("/session", headers={"x-forwarded-for": "192.0.2.7"}) for _ in range(3)]
+        assert [answer.status_code for answer in fast] == [200, 200, 429]
+        assert (fast[-1].json()["code"], fast[-1].headers["x-frame-options"]) == ("rate_limited", "DENY")
+        assert 0 < int(fast[-1].headers["retry-after"]) <= 3_600
+        assert client.get("/session", headers={"x-forwarded-for": "192.0.2.8"}).status_code == 200
+    assert "429" in (log := (tmp_path / "serve.log").read_text()) and "from 192.0.2.7" in log
 
 
 def acts_of(room: Room) -> list[audit.Act]:

@@ -220,13 +220,40 @@ def test_feeds_and_listeners_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         async with hub_of(MemoryEngine()) as hub:
             await listen(hub)
             with pytest.raises(InvalidInput, match="2 at most"):
-                await listen(hub, frozenset({"topic:a", "topic:b"}))
-            await listen(hub, frozenset({"topic:a"}))
+                await listen(hub, frozenset({"topic:a", "topic:b", "topic:c"}))
+            await listen(hub, frozenset({"topic:a", "topic:b"}))
             with pytest.raises(EngineUnavailable):
                 await listen(hub)
 
-    monkeypatch.setattr(stream, "MAX_FEEDS", 2)
+    monkeypatch.setattr(stream, "MAX_TOPICS", 2)
     monkeypatch.setattr(stream, "MAX_CLIENTS", 2)
+    asyncio.run(story())
+
+
+def test_a_topic_that_nobody_listens_to_any_more_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who may only look could ask for topics of any names until nobody else can follow one."""
+
+    async def story() -> None:
+        engine = MemoryEngine()
+        async with hub_of(engine) as hub:
+            for n in range(5):
+                gone = await listen(hub, frozenset({f"topic:{n}"}))
+                hub.leave(gone.client)
+            stays = await listen(hub, frozenset({"topic:stays"}))
+            comes = await listen(hub, frozenset({"topic:0"}))  # which had given way
+            with pytest.raises(InvalidInput, match="2 at most"):
+                await listen(hub, frozenset({"topic:more"}))
+            acts = await listen(hub, frozenset({"audit"}))  # ours is there for everybody
+            for topic in ("stays", "0", "1"):
+                engine.publish(topic, [b'"%s"' % topic.encode()])
+            audit.note(engine, "purge", "a", 3)
+            assert [each.data["data"] for each in await stays.until_named("topic")] == ["stays"]
+            assert [each.data["data"] for each in await comes.until_named("topic")] == ["0"]
+            assert len(await acts.until_named("audit")) == 1
+            assert hub._reader is not None
+            assert {"topic:stays", "topic:0", "audit"} == set(hub._reader._feeds)
+
+    monkeypatch.setattr(stream, "MAX_TOPICS", 2)
     asyncio.run(story())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def test_a_token_is_verified_by_its_whole_text(engine: Engine) -> None:
     found = tokens.verify(engine, made.text)
     assert found is not None
     assert (found.id, found.name, found.role) == (made.token.id, "ada", Role.OPERATOR)
+
+
+def test_hashes_are_compared_in_constant_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[tuple[str, str]]()
+    real = hmac.compare_digest
+
+    def watched(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    made = tokens.create(engine, "ada", Role.VIEWER)
+    wrong = f"pr_{made.token.id}_{'A' * 43}"
+    assert (tokens.verify(engine, wrong), tokens.verify(engine, made.text) is None) == (None, False)
+    assert [one for one, _ in compared] == [made.token.digest] * 2
 
 
 @pytest.mark.parametrize("change", ["last", "first", "short", "long", "id", "empty", "other"])

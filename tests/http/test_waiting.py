@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 import postroom
+from postroom.errors import EngineUnavailable
+from postroom.http import waiting as waiting_module
 from postroom.http.waiting import Lines
 from tests.http.servers import PATIENCE, Served, serving
 from tests.redis import servers as redis_servers
@@ -117,6 +119,29 @@ def test_a_claim_that_comes_after_its_client_left_is_released() -> None:
             return leased, room.queue("q").stats().ready
 
     assert asyncio.run(story()) == ([], 1)
+
+
+def test_who_comes_when_as_many_wait_as_may_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def call(function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    async def story() -> None:
+        with postroom.open("memory://") as room:
+            lines = Lines(room, call)
+            first = asyncio.create_task(lines.claim("q", 1, "first", PATIENCE, forever))
+            while lines.waiting < 1:
+                await asyncio.sleep(0)
+            with pytest.raises(EngineUnavailable, match="try again later"):
+                await lines.claim("other", 1, "second", PATIENCE, forever)
+            assert await lines.claim("other", 1, "hasty", 0, forever) == []
+            lines.close()
+            assert await first == []
+
+    monkeypatch.setattr(waiting_module, "MOST", 1)
+    asyncio.run(story())
 
 
 def test_a_server_that_ends_answers_who_waits(own_server: Served) -> None:

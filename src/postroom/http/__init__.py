@@ -6,7 +6,8 @@
 
 `asgi` puts it together, `api` has one module a noun, `views` says what goes over the wire, `problems` what an
 error looks like there, `waiting` how many clients wait for messages without a thread each, `server` how a
-process serves it. Only this package imports Litestar, uvicorn and httpx.
+process serves it, `connections` what one of its clients may send. Only this package imports
+Litestar, uvicorn and httpx.
 """
 
 from __future__ import annotations

@@ -76,16 +76,24 @@ def _given(scope: Scope) -> str:
 
 def _log(scope: Any, request_id: str, status: int, took: float) -> None:
     client = scope.get("client")
-    path = _CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", scope["path"])
     extra = {
-        "event": "http.request",
         "method": scope["method"],
-        "path": path,
+        "path": _safe(scope["path"]),
         "status": status,
         "ms": round(took, 1),
+        "by": _safe(str(getattr(scope.get("user"), "name", ""))),
         "client": client[0] if client else "",
-        "by": getattr(scope.get("user"), "name", ""),
         "request_id": request_id,
     }
     level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
-    log.log(level, "%s %s %s", scope["method"], path, status, extra=extra)
+    # All of it in the line too: a log for people has nothing else, and it is the only record of the traffic.
+    log.log(
+        level,
+        "%s %s %s in %s ms by %s from %s, request %s",
+        *(value or "-" for value in extra.values()),
+        extra={"event": "http.request", **extra},
+    )
+
+
+def _safe(text: str) -> str:
+    return _CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", text)

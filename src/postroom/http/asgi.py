@@ -12,12 +12,11 @@ from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, License, Reference, SecurityScheme
 from litestar.types import ASGIApp, Middleware
 
 from postroom.errors import NotFound
-from postroom.http import assets, probes, schema
+from postroom.http import assets, probes, schema, stream
 from postroom.http.access import Access
 from postroom.http.api import ROUTES
 from postroom.http.auth import COOKIE
@@ -28,6 +27,7 @@ from postroom.http.problems import HANDLERS
 from postroom.http.queries import check_query
 from postroom.http.redaction import Redaction
 from postroom.http.service import Service, provide_desk
+from postroom.http.stream import Hub
 from postroom.keeper import Keeper
 from postroom.limits import MAX_PUT_BYTES
 from postroom.room import Room
@@ -61,16 +61,21 @@ def app(
     configuration does. `services` are those whose archives of events are served too, such as an app of
     `postroom.celery.events`. The room stays the caller's to close.
     """
-    ours = Router(PREFIX, route_handlers=[*ROUTES, *schema.ROUTES], before_request=check_query)
+    ours = [*ROUTES, *schema.ROUTES, stream.events]
     theirs = Router(PREFIX, route_handlers=routes)
     service = Service(room, redaction or _redaction(room), services)
+    hub = Hub(room.engine, service.redaction)
     made = Litestar(
-        [ours, theirs, Router("/", route_handlers=[*probes.ROUTES, *assets.ROUTES], guards=guards)],
+        [
+            Router(PREFIX, route_handlers=ours, before_request=check_query),
+            theirs,
+            Router("/", route_handlers=[*probes.ROUTES, *assets.ROUTES], guards=guards),
+        ],
         dependencies={"desk": Provide(provide_desk), "sight": Provide(provide_sight)},
         exception_handlers=HANDLERS,
         middleware=[*middleware, Noting],
         guards=list(guards),  # of the probes and the schema too: each says its action
-        lifespan=[_lifespan(service, Keeper(room) if keeper else None)],
+        lifespan=[_lifespan(service, hub, Keeper(room) if keeper else None)],
         openapi_config=_openapi(guarded=bool(guards)),
         compression_config=CompressionConfig(
             backend="gzip",
@@ -81,7 +86,7 @@ def app(
         request_max_body_size=MAX_REQUEST,
         logging_config=None,
     )
-    made.state.service, made.state.assets = service, assets.Assets()
+    made.state.service, made.state.hub, made.state.assets = service, hub, assets.Assets()
     return Access(WholeNames(made))
 
 
@@ -91,7 +96,7 @@ def _redaction(room: Room) -> Redaction:
     return Redaction(told.redact or (), told.redact_patterns or ())
 
 
-def _lifespan(service: Service, keeper: Keeper | None) -> Any:
+def _lifespan(service: Service, hub: Hub, keeper: Keeper | None) -> Any:
     @contextlib.asynccontextmanager
     async def running(_: Litestar) -> AsyncIterator[None]:
         service.runner.start()
@@ -102,6 +107,7 @@ def _lifespan(service: Service, keeper: Keeper | None) -> Any:
             yield
         finally:
             service.lines.close()
+            await hub.close()
             await service.work(service.runner.stop)
             await service.work(service.archives.stop)
             if keeper:
@@ -132,7 +138,7 @@ def _openapi(*, guarded: bool) -> OpenAPIConfig:
             include_in_schema=False,
         ),
         # The usual pages load their scripts from elsewhere.
-        render_plugins=[schema.Page(path="/"), JsonRenderPlugin(path="/openapi.json")],
+        render_plugins=[schema.Page(path="/"), schema.Document(path="/openapi.json")],
         use_handler_docstrings=True,
     )
 

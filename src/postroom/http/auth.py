@@ -21,10 +21,11 @@ from litestar.enums import ScopeType
 from postroom import audit
 from postroom.addresses import is_loopback
 from postroom.engine import Engine
-from postroom.errors import ConfigError, EngineUnavailable, Forbidden, Unauthorized
+from postroom.errors import ConfigError, EngineUnavailable, Forbidden, RateLimited, Unauthorized
 from postroom.http import tokens
 from postroom.http.roles import READ_ONLY, RIGHTS, Action
 from postroom.http.tokens import Token
+from postroom.policy import Rate
 
 if TYPE_CHECKING:
     from litestar.connection import ASGIConnection
@@ -38,6 +39,10 @@ SESSION_TTL = 12 * 3_600_000
 #: How long an answer of the store holds (seconds): a revoked token works so much longer.
 KNOWN_FOR = 2.0
 _KNOWN = 1_000
+#: How often one token may log in: each time is a record and an act, and who may only look must not be able
+#: to push all other acts out of the audit.
+_LOGINS = Rate.parse("60/h"), 60
+LOGIN = "login"
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -196,10 +201,16 @@ def check_raw(principal: Principal, engine: Engine, queue: str, ids: list[str]) 
 
 
 def begin_session(engine: Engine, token_id: str) -> str:
-    """A secret that stands for this token for 12 hours at most; the store keeps its hash."""
+    """A secret that stands for this token for 12 hours at most; the store keeps its hash.
+
+    Raises Unauthorized without a token, and RateLimited for one that logs in all the time.
+    """
     token = tokens.find(engine, token_id)
     if token is None:
         raise Unauthorized("a session needs a token: send it as a bearer token")
+    rate, burst = _LOGINS
+    if wait := engine.records.take(LOGIN, token_id, 1, rate=rate, burst=burst):
+        raise RateLimited(f"{token.name} logs in too often", retry_after=wait / 1_000)
     left = SESSION_TTL if token.expires is None else min(SESSION_TTL, token.expires - engine.now())
     secret = secrets.token_urlsafe(32)
     engine.records.put(SESSION, tokens.digest_of(secret), token_id.encode(), ttl=max(1, left))
@@ -212,9 +223,10 @@ def token_of_session(engine: Engine, secret: str) -> Token | None:
     return None if record is None else tokens.find(engine, record.value.decode())
 
 
-def end_session(engine: Engine, cookie: str) -> None:
-    if secret := _session_in(cookie):
-        engine.records.delete(SESSION, tokens.digest_of(secret))
+def end_session(engine: Engine, cookie: str) -> bool:
+    """Whether there was one."""
+    secret = _session_in(cookie)
+    return bool(secret) and engine.records.delete(SESSION, tokens.digest_of(secret))
 
 
 def session_cookie(secret: str, *, secure: bool) -> str:

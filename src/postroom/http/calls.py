@@ -96,8 +96,8 @@ def operate(queue: str, id: str, verb: str, **said: Any) -> Call[None]:
     return Call("POST", _at(queue, "messages", id, verb), json=_plain(said))
 
 
-def queues() -> Call[list[QueueView]]:
-    return Call("GET", "/queues", QueueList, operator.attrgetter("queues"))
+def queues(after: str) -> Call[QueueList]:
+    return Call("GET", "/queues", QueueList, params={"after": after})
 
 
 def stats(queue: str) -> Call[QueueStats]:

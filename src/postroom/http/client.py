@@ -13,10 +13,11 @@ cannot be asked is EngineUnavailable. A put that got no answer may be repeated w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
+from postroom.draft import PutOptions
 from postroom.duration import Duration, Instant
 from postroom.http import calls
 from postroom.http.views import DeliveryView, MessageView, Page, Put, QueueView
@@ -38,18 +39,21 @@ class Client:
         except httpx.TransportError as error:
             raise calls.away(error) from error
 
-    def put(self, queue: str, body: Any, *, key: str | None = None, **options: Any) -> Put:
-        """Keep a message; when this returns it is safe. The same `key` again is the same message."""
+    def put(self, queue: str, body: Any, *, key: str | None = None, **options: Unpack[PutOptions]) -> Put:
+        """Keep a message; when this returns it is safe. The same `key` again is the same message.
+
+        Raises Conflict for a key that was used for another body.
+        """
         return self._do(calls.put(queue, body, key, options))
 
     def put_many(
-        self, queue: str, bodies: Iterable[Any], *, key: str | None = None, **options: Any
+        self, queue: str, bodies: Iterable[Any], *, key: str | None = None, **options: Unpack[PutOptions]
     ) -> list[Put]:
         """Keep up to 1,000 messages, all or none."""
         return self._do(calls.put_many(queue, bodies, key, options))
 
     def claim(self, queue: str, n: int = 1, *, wait: Duration = 0, consumer: str = "") -> list[DeliveryView]:
-        """Up to `n` messages; waits up to `wait` for the first."""
+        """Up to `n` messages; waits up to `wait` for the first, five minutes at most."""
         return self._do(calls.claim(queue, n, wait, consumer))
 
     def ack(self, delivery: DeliveryView | str) -> None:
@@ -105,7 +109,13 @@ class Client:
 
     def queues(self) -> list[QueueView]:
         """All queues."""
-        return self._do(calls.queues())
+        found, after = list[QueueView](), ""
+        while True:
+            page = self._do(calls.queues(after))
+            found += page.queues
+            if page.cursor is None:
+                return found
+            after = page.cursor
 
     def stats(self, queue: str) -> QueueStats:
         """How a queue stands."""
@@ -154,11 +164,13 @@ class AsyncClient:
         except httpx.TransportError as error:
             raise calls.away(error) from error
 
-    async def put(self, queue: str, body: Any, *, key: str | None = None, **options: Any) -> Put:
+    async def put(
+        self, queue: str, body: Any, *, key: str | None = None, **options: Unpack[PutOptions]
+    ) -> Put:
         return await self._do(calls.put(queue, body, key, options))
 
     async def put_many(
-        self, queue: str, bodies: Iterable[Any], *, key: str | None = None, **options: Any
+        self, queue: str, bodies: Iterable[Any], *, key: str | None = None, **options: Unpack[PutOptions]
     ) -> list[Put]:
         return await self._do(calls.put_many(queue, bodies, key, options))
 
@@ -209,7 +221,13 @@ class AsyncClient:
         await self._do(calls.operate(queue, id, "run-now"))
 
     async def queues(self) -> list[QueueView]:
-        return await self._do(calls.queues())
+        found, after = list[QueueView](), ""
+        while True:
+            page = await self._do(calls.queues(after))
+            found += page.queues
+            if page.cursor is None:
+                return found
+            after = page.cursor
 
     async def stats(self, queue: str) -> QueueStats:
         return await self._do(calls.stats(queue))

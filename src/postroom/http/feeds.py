@@ -164,7 +164,8 @@ class Reader:
         self._engine, self._tell, self._heartbeat, self._window = engine, tell, heartbeat, window
         self._redaction = redaction
         self._feeds: dict[str, Callable[[], list[Told]]] = {}
-        self._asked: deque[str] = deque()
+        #: Feeds that are wanted from now on, and those that are not any more, in turn.
+        self._asked: deque[tuple[str, bool]] = deque()
         self._stopping = threading.Event()
         self._waiter: Waiter | None = None
         self._beat = 0.0
@@ -173,7 +174,12 @@ class Reader:
 
     def ask(self, feed: str) -> None:
         """Follow this one too: `tell(opened=…)` says what was before."""
-        self._asked.append(feed)
+        self._asked.append((feed, True))
+        self._ring()
+
+    def forget(self, feed: str) -> None:
+        """Follow it no longer."""
+        self._asked.append((feed, False))
         self._ring()
 
     def stop(self) -> None:
@@ -208,7 +214,11 @@ class Reader:
     def _follow(self) -> None:
         """Read and wait, until another feed is asked for. Cursors stay, so an outage loses nothing."""
         while self._asked:
-            self._open(self._asked[0])
+            feed, wanted = self._asked[0]
+            if wanted:
+                self._open(feed)
+            else:
+                self._feeds.pop(feed, None)
             self._asked.popleft()
         topics = [LIFECYCLE, *(_topic_of(feed) for feed in self._feeds if feed != LIFECYCLE)]
         with self._engine.waiter((), topics=topics) as waiter:

@@ -89,14 +89,19 @@ def _is_address(name: str) -> bool:
 
 
 def is_foreign(method: str, headers: Headers) -> bool:
-    """Whether a page of somebody else's makes a browser change something here (CSRF).
+    """Whether a page of somebody else's makes a browser change something here (CSRF), or ask for it.
 
     A browser says so in Sec-Fetch-Site, an old one in Origin; a program that says neither is no browser.
-    A bearer token is proof enough: no browser adds one by itself.
+    A bearer token is proof enough: no browser adds one by itself. Such a page could not read an answer, but
+    where nobody needs a token it could have us search, and note raw looks, as often as it likes: so it may
+    only lead here, by a link.
     """
-    if method in _SAFE or headers.get(b"authorization", b"")[:7].lower() == b"bearer ":
+    if headers.get(b"authorization", b"")[:7].lower() == b"bearer ":
         return False
     site = headers.get(b"sec-fetch-site")
+    if method in _SAFE:
+        linked = headers.get(b"sec-fetch-mode", b"navigate") == b"navigate"
+        return site in (b"cross-site", b"same-site") and not linked
     if site is not None:
         return site not in (b"same-origin", b"none")
     origin = headers.get(b"origin")
@@ -171,7 +176,7 @@ class Guardrails:
             detail = "This client asks faster than the server allows."
             return Refusal(429, "rate_limited", detail, retry_after=wait)
         if is_foreign(str(scope.get("method", "")), headers):
-            return Refusal(403, "foreign_origin", "A page of another origin may not change anything here.")
+            return Refusal(403, "foreign_origin", "A page of another origin may only link to what is here.")
         return None
 
 

@@ -6,7 +6,7 @@ through this. Who claims a message works on it, and gets it as it is: that is de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,10 +29,14 @@ T = TypeVar("T")
 
 
 class Sight:
-    """What one request may see. Only with `raw` everything, and then the audit says so before it is shown."""
+    """What one request may see. Only with `raw` everything, and then the audit says so before it is shown.
 
-    def __init__(self, desk: Desk, raw: Principal | None = None) -> None:
+    `as_seen` is for conditions of who may not look at it raw: what is hidden must not be found by guessing.
+    """
+
+    def __init__(self, desk: Desk, raw: Principal | None = None, *, may_raw: bool = False) -> None:
         self._desk, self._raw = desk, raw
+        self.as_seen: Callable[[Any], Any] | None = None if may_raw else desk.redaction.value
 
     async def messages(self, entries: Sequence[Entry]) -> list[MessageView]:
         """These messages, of one queue or of several."""
@@ -68,11 +72,10 @@ async def provide_sight(
     request: Request[Any, Any, Any], desk: NamedDependency[Desk], raw: FromQuery[bool] = False
 ) -> Sight:
     """Raises Forbidden before anything is looked up for somebody who may not see it raw."""
-    if not raw:
-        return Sight(desk)
     principal = principal_of(request)
-    principal.check(Action.RAW)
-    return Sight(desk, principal)
+    if raw:
+        principal.check(Action.RAW)
+    return Sight(desk, principal if raw else None, may_raw=principal.may(Action.RAW))
 
 
 # ---- What is hidden where -------------------------------------------------------------------------

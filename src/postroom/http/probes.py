@@ -40,7 +40,7 @@ async def readyz(request: Request[object, object, State]) -> Response[Health]:
     service: Service = request.app.state.service
     if service.lines.closed or service.room.is_shutdown:
         return Response(Health(ok=False, error="shutting down"), status_code=503)
-    health = await service.work(service.room.health)
+    health = await service.call(service.room.health)
     error = health.error if not health.error or _may_look(request) else "the store does not answer"
     found = Health(health.ok, error, round(health.latency, 3), service.lines.waiting)
     return Response(found, status_code=200 if health.ok else 503)

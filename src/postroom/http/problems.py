@@ -96,16 +96,37 @@ def status_of(error: PostroomError) -> int:
     return next(STATUSES[code] for code in codes if code in STATUSES)
 
 
-def document(status: int, code: str, detail: str, request_id: str) -> dict[str, Any]:
-    """What every problem says."""
-    return {
-        "type": f"urn:postroom:error:{code}",
-        "title": code.replace("_", " "),
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "request_id": request_id,
-    }
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What went wrong (RFC 9457): `code` is stable and for programs, `detail` for people.
+
+    A lost lease has its `outcome` (lost or gone), a full queue a `reason` (capacity or memory), an uncertain
+    put the `ids` to repeat, a partial one what was `accepted` and `refused`.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    outcome: str | None = None
+    reason: str | None = None
+    ids: list[str] | None = None
+    accepted: list[Any] | None = None
+    refused: list[str] | None = None
+
+
+def document(status: int, code: str, detail: str, request_id: str, **more: Any) -> Problem:
+    """The whole of a problem; `more` are fields beside those that every one has."""
+    return Problem(
+        type=f"urn:postroom:error:{code}",
+        title=code.replace("_", " "),
+        status=status,
+        detail=detail,
+        code=code,
+        request_id=request_id,
+        **more,
+    )
 
 
 def problem(
@@ -117,7 +138,7 @@ def problem(
     **more: Any,
 ) -> Response[bytes]:
     """The answer itself; `more` are fields beside the usual ones."""
-    content = msgspec.json.encode({**document(status, code, detail, request_id_of(request)), **more})
+    content = msgspec.json.encode(document(status, code, detail, request_id_of(request), **more))
     return Response(content, status_code=status, media_type=MEDIA, headers=headers or {})
 
 
@@ -126,7 +147,7 @@ def of_ours(request: AnyRequest, error: PostroomError) -> Response[bytes]:
     status = status_of(error)
     if status == 500:
         return of_anything(request, error)
-    headers = {}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status == 429:
         wait = _RETRY_FULL if isinstance(error, QueueFull) else getattr(error, "retry_after", _RETRY_FULL)
         headers["Retry-After"] = str(max(1, math.ceil(wait)))

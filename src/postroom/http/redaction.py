@@ -62,6 +62,13 @@ class Redaction:
         self._names = [name.lower() for name in names]
         self._patterns = [_compiled(pattern) for pattern in patterns]
 
+    @property
+    def rules(self) -> dict[str, list[str]]:
+        """By which rules something is hidden, for people: names that hold one of the `parts`, that are one
+        of `whole`, or that match one of `names`; and whatever matches one of the `patterns`."""
+        patterns = [pattern.pattern for pattern in self._patterns]
+        return {"parts": sorted(_PARTS), "whole": sorted(_WHOLE), "names": self._names, "patterns": patterns}
+
     def hides(self, name: str) -> bool:
         """Whether what stands under this name is a secret."""
         plain = _SEPARATORS.sub("", name).lower()

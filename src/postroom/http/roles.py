@@ -81,7 +81,7 @@ RIGHTS: dict[str, Action] = {
         Action.MOVE: "message.cancel message.reschedule message.run_now message.release message.bury "
         "message.extend",
         Action.PAUSE: "queue.pause queue.resume",
-        Action.REPLAY: "dead.replay archive.replay job.cancel",
+        Action.REPLAY: "dead.replay archive.replay job.cancel job.pause job.resume",
         Action.DISCARD: "dead.discard dead.import archive.discard",
         Action.NOTE: "dead.note archive.note mark.add",
         Action.BREAKER: "breaker.open breaker.close",

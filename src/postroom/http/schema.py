@@ -1,4 +1,6 @@
-"""The API for people: a page of our own that draws openapi.json, without a script from anywhere else."""
+"""The API described: openapi.json, and for people a page of our own that draws it, without a script from
+anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from litestar import Request, Response, get
-from litestar.openapi.plugins import OpenAPIRenderPlugin
+from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
+
+from postroom.http.problems import MEDIA, Problem
 
 _FOLDER = Path(__file__).parent / "page"
+_PROBLEM = {
+    "description": "What went wrong; the status is that of the problem.",
+    "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
 
 
 @cache  # three small files
@@ -19,6 +28,33 @@ def _file(name: str) -> bytes:
 
 def _answer(name: str, kind: str) -> Response[bytes]:
     return Response(_file(name), headers={"content-type": kind, "cache-control": "no-cache"})
+
+
+class Document(JsonRenderPlugin):
+    """The document itself. Every error is a problem, of every route; Litestar would tell of its own."""
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
+        return self.render_json(request, with_problems(openapi_schema))
+
+
+def with_problems(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document, in which every operation has a problem for all that is no success."""
+    paths = {
+        path: {method: _with_problem(operation) for method, operation in operations.items()}
+        for path, operations in document["paths"].items()
+    }
+    components = document["components"]
+    _, shapes = msgspec.json.schema_components([Problem], ref_template="#/components/schemas/{name}")
+    return {
+        **document,
+        "paths": paths,
+        "components": {**components, "schemas": {**components["schemas"], **shapes}},
+    }
+
+
+def _with_problem(operation: dict[str, Any]) -> dict[str, Any]:
+    answers = {status: each for status, each in operation["responses"].items() if status.startswith("2")}
+    return {**operation, "responses": {**answers, "default": _PROBLEM}}
 
 
 class Page(OpenAPIRenderPlugin):

@@ -5,32 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from litestar import Router
 from litestar.middleware import DefineMiddleware
 
-from postroom.http import auth, granting, session, stream
+from postroom.http import auth, granting, session
 from postroom.http.asgi import app
 from postroom.http.auth import Access, Authentication, Authenticator
 from postroom.http.guardrails import Guardrails, Hosts, Pace
-from postroom.http.stream import Hub
+from postroom.http.queries import check_query
 from postroom.policy import Rate
 from postroom.room import Room
+
+#: What only a server of its own has, beside what an application can mount.
+ROUTES = [*session.ROUTES, *granting.ROUTES]
 
 
 def secured(
     room: Room, access: Access, *, hosts: Sequence[str] = (), pace: Pace | None = None, **options: Any
 ) -> Guardrails:
-    """`asgi.app` with tokens, sessions, live events and guardrails; `options` are the app's own."""
+    """`asgi.app` with tokens, sessions and guardrails; `options` are the app's own."""
     authenticator = Authenticator(room.engine, access)
     made = app(
         room,
-        routes=[stream.events, *session.ROUTES, *granting.ROUTES],
+        routes=[Router("/", route_handlers=ROUTES, before_request=check_query)],
         middleware=[DefineMiddleware(Authentication, authenticator=authenticator)],
         guards=[auth.guard],
         **options,
     )
     guarded = Guardrails(made, Hosts(hosts), pace)
-    state = guarded.state
-    state.authenticator, state.hub = authenticator, Hub(room.engine, state.service.redaction)
+    guarded.state.authenticator = authenticator
     return guarded
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from postroom.errors import ConfigError
+from postroom.http import connections
+from postroom.http.connections import Connection
 
 DEFAULT_PORT = 8025
 #: A default port that is taken: so many behind it are tried.
@@ -19,6 +21,8 @@ _NEXT = 50
 #: Requests that run get so long to end (seconds); those that only wait for messages are answered at once.
 _GRACE = 10
 _KEEP_ALIVE = 75
+#: Connections are looked through after so many ticks of uvicorn, of which ten are a second.
+_TICKS = 50
 _BACKLOG = 2_048
 
 
@@ -27,7 +31,6 @@ class Tls(NamedTuple):
 
     certificate: str
     key: str | None = None
-    password: str | None = None
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -62,13 +65,11 @@ class Server(uvicorn.Server):
     def __init__(self, app: Any, tls: Tls | None = None, on_stop: Callable[[], object] | None = None) -> None:
         files: dict[str, Any] = {}
         if tls:
-            files = {
-                "ssl_certfile": tls.certificate,
-                "ssl_keyfile": tls.key,
-                "ssl_keyfile_password": tls.password,
-            }
+            files = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
         config = uvicorn.Config(
             app,
+            http=Connection,
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,  # ours says more
@@ -84,6 +85,13 @@ class Server(uvicorn.Server):
         super().__init__(config)
         service = app.state.service  # what `asgi.app` has made
         self._before: list[Callable[[], object]] = [service.lines.close, *([on_stop] if on_stop else [])]
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS == 0:
+            for each in list(self.server_state.connections):
+                if isinstance(each, Connection):
+                    each.end_if_stuck(connections.PATIENCE)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for step in self._before:

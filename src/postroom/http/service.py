@@ -36,6 +36,8 @@ T = TypeVar("T")
 _BY_HAND = Rate.parse("60/h"), 60
 #: Calls of the store at once. More would not be faster; those beyond wait for their turn.
 _THREADS = 32
+#: And of what takes its time, apart from them: who searches must not hold up who puts and claims.
+_SLOW_THREADS = 8
 
 
 class Service:
@@ -49,21 +51,28 @@ class Service:
         self.archives: Archives = Archives(room, services)
         self.by_hand: Pace = Pace(*_BY_HAND)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="postroom-http")
+        self._slow = ThreadPoolExecutor(_SLOW_THREADS, thread_name_prefix="postroom-http-slow")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call of the room, in a thread only if it may block."""
         if not self.room.engine.capabilities.blocking:
             return function(*args, **kwargs)
-        return await self.work(function, *args, **kwargs)
+        return await _in(self._pool, function, *args, **kwargs)
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a call that takes its time, such as a search: always in a thread."""
-        bound = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, bound)
+        """Make a call that takes its time, such as a search: always in a thread, and one of few."""
+        return await _in(self._slow, function, *args, **kwargs)
 
     def close(self) -> None:
         self.lines.close()
-        self._pool.shutdown(wait=True)
+        for pool in (self._pool, self._slow):
+            pool.shutdown(wait=True, cancel_futures=True)  # nobody waits for what has not begun
+
+
+async def _in(pool: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run in a thread, in whose name and why the caller acts."""
+    bound = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(pool, bound)
 
 
 class Desk:

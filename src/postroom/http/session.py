@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, delete, get, post
 
+from postroom import audit
 from postroom.errors import Unauthorized
 from postroom.http import auth
 from postroom.http.auth import principal_of
@@ -44,7 +45,8 @@ async def create(request: AnyRequest) -> Response[Who]:
 @delete("/session", opt={"action": "session.delete"}, security=[{}], status_code=200)
 async def end(request: AnyRequest) -> Response[None]:
     """Log out: the session ends here and in the store."""
-    await asyncio.to_thread(auth.end_session, _engine(request), request.headers.get("cookie", ""))
+    if not await asyncio.to_thread(auth.end_session, _engine(request), request.headers.get("cookie", "")):
+        audit.nothing_to_note()
     request.app.state.authenticator.forget()
     return _answer(request, None, "")
 

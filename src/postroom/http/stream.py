@@ -16,18 +16,19 @@ import contextlib
 import logging
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, get
+from litestar.params import FromQuery, HeaderParameter
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, Receive, Scope, Send
 
 from postroom.engine import Engine
 from postroom.errors import EngineUnavailable, InvalidInput
 from postroom.http.auth import Authenticator, principal_of
-from postroom.http.feeds import KEPT, LIFECYCLE, OVERDUE, WINDOW, Reader, Told, frame, read_feeds
+from postroom.http.feeds import KEPT, LIFECYCLE, OVERDUE, TOPIC, WINDOW, Reader, Told, frame, read_feeds
 from postroom.http.redaction import Redaction
 from postroom.http.roles import Action
 from postroom.ids import new_token
@@ -38,7 +39,9 @@ log: logging.Logger = logging.getLogger(__name__)
 HEARTBEAT = 15.0
 #: Events that wait for one client.
 WAITING = 1_000
-MAX_CLIENTS, MAX_FEEDS = 2_000, 50
+MAX_CLIENTS = 2_000
+#: Topics that are followed at once: each is read for itself.
+MAX_TOPICS = 50
 #: So many clients are told before whatever else the loop has to do has its turn.
 PART = 25
 #: A client that takes nothing for so long is left (seconds).
@@ -142,6 +145,8 @@ class Hub:
         #: The engine's clock, seen from ours (ms).
         self._ahead = 0
         self._feeds: dict[str, Feed] = {}
+        #: How many listen to each feed, or are about to.
+        self._wanted: Counter[str] = Counter()
         self._clients: set[Client] = set()
         #: What is being told, oldest first: to whom still, and what.
         self._telling: deque[tuple[deque[Client], Sequence[tuple[Told, bytes]]]] = deque()
@@ -157,18 +162,28 @@ class Hub:
         """Listen from now on, or from behind the id that was seen last."""
         if self._closed or len(self._clients) >= MAX_CLIENTS:
             raise EngineUnavailable("this server has as many listeners as it takes: try again later")
-        opened = [self._feed(LIFECYCLE if feed == OVERDUE else feed).opened for feed in sorted(feeds)]
-        _, late = await asyncio.wait(set(opened), timeout=_PATIENCE)
-        if late:
-            raise EngineUnavailable("the store does not tell what happened: try again later")
+        self._wanted.update(feeds)
+        try:
+            await self._opened(feeds)
+        except BaseException:
+            self._wanted.subtract(feeds)
+            raise
         client = Client(feeds, queues, self._waiting)
         client.give([self._hello(), *(self._missed(client, last_id) if last_id else [])])
         self._clients.add(client)
         return client
 
+    async def _opened(self, feeds: frozenset[str]) -> None:
+        opened = [self._feed(_home(feed)).opened for feed in sorted(feeds)]
+        _, late = await asyncio.wait(set(opened), timeout=_PATIENCE)
+        if late:
+            raise EngineUnavailable("the store does not tell what happened: try again later")
+
     def leave(self, client: Client) -> None:
         client.end()
-        self._clients.discard(client)
+        if client in self._clients:
+            self._clients.discard(client)
+            self._wanted.subtract(client.feeds)
 
     def dismiss(self) -> None:
         """Send everybody away, and tell the reader to end."""
@@ -190,13 +205,24 @@ class Hub:
 
     def _feed(self, name: str) -> Feed:
         if name not in self._feeds:
-            if len(self._feeds) >= MAX_FEEDS:
-                raise InvalidInput(f"topics: this server follows {MAX_FEEDS} at most")
-            self._feeds[name] = Feed()
             if self._reader is None:
                 self._reader = self._start()
+            if name.startswith(TOPIC):
+                self._make_room(self._reader)
+            self._feeds[name] = Feed()
             self._reader.ask(name)
         return self._feeds[name]
+
+    def _make_room(self, reader: Reader) -> None:
+        """A topic that nobody listens to any more gives way; it stays as long for who comes back."""
+        topics = [name for name in self._feeds if name.startswith(TOPIC)]
+        if len(topics) < MAX_TOPICS:
+            return
+        idle = [name for name in topics if not self._wanted[name] and self._feeds[name].opened.done()]
+        if not idle:
+            raise InvalidInput(f"topics: this server follows {MAX_TOPICS} at most")
+        del self._feeds[idle[0]]
+        reader.forget(idle[0])
 
     def _start(self) -> Reader:
         loop = asyncio.get_running_loop()
@@ -222,7 +248,7 @@ class Hub:
         if opened:
             self._begin(self._feeds[opened], batch, since)
         elif batch:
-            self._spread([self._keep(told) for told in batch])
+            self._spread([self._keep(told) for told in batch if self._follows(told)])
         if now:
             self._ahead = now - int(time.time() * 1_000)
         if now and not opened:
@@ -236,10 +262,15 @@ class Hub:
             feed.keep(told)
         feed.opened.set_result(None)
 
+    def _follows(self, told: Told) -> bool:
+        """Of a topic that has given way the reader may still tell a little."""
+        feed = self._feeds.get(_home(told.feed))
+        return feed is not None and feed.opened.done()
+
     def _keep(self, told: Told) -> tuple[Told, bytes]:
         self._number += 1
         told = told._replace(number=self._number)
-        self._feeds[LIFECYCLE if told.feed == OVERDUE else told.feed].keep(told)
+        self._feeds[_home(told.feed)].keep(told)
         return told, self._frame(told)
 
     def _frame(self, told: Told) -> bytes:
@@ -276,7 +307,7 @@ class Hub:
         if match is None:
             return [_reset()]
         number, at = int(match[2]), int(match[3]) - _OVERLAP
-        feeds = [self._feeds[name] for name in {LIFECYCLE if f == OVERDUE else f for f in client.feeds}]
+        feeds = [self._feeds[name] for name in set(map(_home, client.feeds))]
         if match[1] == self.id and number and all(feed.behind <= number for feed in feeds):
             again = [told for feed in feeds for told in feed.kept if told.number > number]
             whole = True
@@ -289,6 +320,11 @@ class Hub:
         room = self._waiting - 2  # beside the hello, and the reset
         whole = whole and len(wanted) <= room
         return [*([] if whole else [_reset()]), *map(self._frame, wanted[-room:])]
+
+
+def _home(feed: str) -> str:
+    """Where a feed is kept: reclaims and deaths are made of the lifecycle."""
+    return LIFECYCLE if feed == OVERDUE else feed
 
 
 def _reset() -> bytes:
@@ -355,18 +391,32 @@ class EventStream:
     media_type="text/event-stream",
     summary="Live events (SSE)",
 )
-async def events(request: Request[Any, Any, Any]) -> ASGIApp:
+async def events(
+    request: Request[Any, Any, Any],
+    topics: FromQuery[str] = "",
+    queue: FromQuery[list[str] | None] = None,
+    last_id: Annotated[str, HeaderParameter(name="Last-Event-ID")] = "",
+) -> ASGIApp:
     """Events as they happen: `topics` (lifecycle, overdue, audit, topic:NAME), `queue` (repeatable).
 
     An event has an id; send the last one as `Last-Event-ID` to go on behind it. `heartbeat` has the
     server's time, `reset` says that not everything could be made up for, `dropped` that you read too slowly.
     """
-    feeds = read_feeds(request.query_params.get("topics", ""))
-    rights = {Action.READ, Action.AUDIT} if AUDIT in feeds else {Action.READ}
+    feeds = read_feeds(topics)
+    may = _checked(request, {Action.READ, Action.AUDIT} if AUDIT in feeds else {Action.READ})
+    hub: Hub = request.app.state.hub
+    client = await hub.join(feeds, frozenset(queue or ()), last_id)
+    return EventStream(hub, client, may)
+
+
+def _checked(request: Request[Any, Any, Any], rights: set[Action]) -> Callable[[], Awaitable[bool]] | None:
+    """Check these rights; how to ask for them again. None: nobody is asked here who they are."""
+    authenticator: Authenticator | None = request.app.state.get("authenticator")
+    if authenticator is None:
+        return None
     for right in rights:
         principal_of(request).check(right)
     given = [request.headers.get(name, "") for name in ("authorization", "cookie")]
-    authenticator: Authenticator = request.app.state.authenticator
 
     async def may() -> bool:
         """A store that is away tells of nobody that they may not."""
@@ -374,7 +424,4 @@ async def events(request: Request[Any, Any, Any]) -> ASGIApp:
             return rights <= (await authenticator.principal(*given)).actions
         return True
 
-    queues = frozenset(request.query_params.getall("queue", []))
-    hub: Hub = request.app.state.hub
-    client = await hub.join(feeds, queues, request.headers.get("last-event-id", ""))
-    return EventStream(hub, client, may)
+    return may

@@ -38,6 +38,7 @@ class NewMessage(Request):
     priority: str | int = "normal"
     delay: Span | None = None
     at: Moment | None = None
+    #: A span from now, or a moment as text.
     expires: Span | None = None
     ack_timeout: Span | None = None
     max_attempts: int | None = None
@@ -55,7 +56,18 @@ class NewMessage(Request):
         """What was said beside the body, as `Queue.put` takes it."""
         names = (name for name in self.__struct_fields__ if name not in ("body", "body_base64"))
         given = {name: getattr(self, name) for name in names}
+        given["expires"] = _span_or_moment(self.expires)
         return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+def _span_or_moment(said: Span | None) -> Span | datetime | None:
+    """No span has a hyphen, and every date has."""
+    if not isinstance(said, str) or "-" not in said:
+        return said
+    try:
+        return datetime.fromisoformat(said)
+    except ValueError:
+        return said  # whoever reads the span says what is wrong with it
 
 
 def _bytes(text: str, name: str) -> bytes:
@@ -160,7 +172,10 @@ class QueueView(msgspec.Struct, kw_only=True):
 
 
 class QueueList(msgspec.Struct):
+    """Queues in the order of their names; the cursor is what to ask for as `after` next."""
+
     queues: list[QueueView]
+    cursor: str | None = None
 
 
 # --- deliveries -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from postroom.engine import ClaimRequest
-from postroom.errors import PostroomError
+from postroom.errors import EngineUnavailable, PostroomError
 from postroom.model import Leased, Settlement, Verb
 from postroom.room import Room
 from postroom.waiter import Waiter
@@ -60,6 +60,7 @@ class Lines:
     ) -> list[Leased]:
         """Up to `n` messages; waits up to `wait` seconds for one, unless `gone` ends before.
 
+        Raises EngineUnavailable when as many wait as may.
         What was claimed for somebody who has left by then goes back to its place, and does not count.
         """
         left: asyncio.Future[Any] = asyncio.ensure_future(gone())
@@ -78,8 +79,10 @@ class Lines:
             leased = await self._now(queue, place)
             if leased or wait <= 0 or self.closed:
                 return leased
-        if wait <= 0 or self.closed or self.waiting >= MOST:
+        if wait <= 0 or self.closed:
             return []
+        if self.waiting >= MOST:  # an empty answer at once would have it ask again at once
+            raise EngineUnavailable(f"{MOST:,} clients wait here already: try again later")
         return await self._in_line(queue, place, wait, left)
 
     async def _now(self, queue: str, place: _Place) -> list[Leased]:

@@ -12,6 +12,7 @@ from postroom.http.looking import texts
 from postroom.http.service import AtDesk, named
 from postroom.http.views import Request, Span
 from postroom.room import Room
+from postroom.staff import guarded
 from postroom.standing import Standing, State, standings
 
 
@@ -23,6 +24,14 @@ class Opening(Reason):
     """Why, and for how long; without that until somebody closes it."""
 
     expires: Span | None = None
+
+
+class BreakerView(Standing, frozen=True, kw_only=True):
+    """How a breaker stands, the `queues` that workers have tied to it, and how many of their messages are
+    ready and `held` back by it now."""
+
+    queues: tuple[str, ...] = ()
+    held: int = 0
 
 
 class Changed(msgspec.Struct):
@@ -41,10 +50,21 @@ class History(msgspec.Struct):
 
 
 @get("/breakers", opt={"action": "breaker.list"})
-async def list_breakers(desk: AtDesk) -> dict[str, Standing]:
-    """How the shared breakers stand, by name."""
-    found = await desk.call(standings, desk.room)
-    return {name: texts(desk.redaction, standing) for name, standing in found.items()}
+async def list_breakers(desk: AtDesk) -> dict[str, BreakerView]:
+    """How the shared breakers stand, by name, and what they hold back."""
+    found = await desk.work(_views, desk.room)
+    return {name: texts(desk.redaction, view) for name, view in found.items()}
+
+
+def _views(room: Room) -> dict[str, BreakerView]:
+    queues = guarded(room.engine)
+    return {name: _view(room, each, queues.get(name, [])) for name, each in standings(room).items()}
+
+
+def _view(room: Room, standing: Standing, queues: list[str]) -> BreakerView:
+    waits = () if standing.state is State.CLOSED else queues
+    held = sum(room.engine.stats(queue).ready for queue in waits)
+    return BreakerView(**msgspec.structs.asdict(standing), queues=tuple(queues), held=held)
 
 
 @get("/breakers/history", opt={"action": "breaker.list"})

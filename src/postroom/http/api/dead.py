@@ -15,7 +15,7 @@ from postroom.deadletters.bulk import Result
 from postroom.errors import InvalidInput
 from postroom.http.looking import WithSight, texts, values
 from postroom.http.service import AtDesk, Desk, named
-from postroom.http.views import Request
+from postroom.http.views import Request, Span
 from postroom.jobs import Job, Jobs
 
 EVERYWHERE = "-"
@@ -55,6 +55,12 @@ class Chosen(Request):
         if (self.where is None) == (self.ids is None):
             raise InvalidInput("choose by where or by ids")
         return Filter.parse(self.where) if self.where is not None else self.ids or []
+
+
+class DiscardChosen(Chosen):
+    """Not now but `after` a span of at most a week: until then, to cancel the job is to undo it."""
+
+    after: Span | None = None
 
 
 class ReplayChosen(Chosen):
@@ -118,7 +124,7 @@ async def list_letters(
     limit: FromQuery[int] = 100,
 ) -> Letters:
     """Letters that match, oldest first within each queue; `where=class=timeout` may be repeated."""
-    bounds = checked(limit)
+    bounds: dict[str, Any] = {**checked(limit), "as_seen": sight.as_seen}
     filter = Filter.parse(where or [])
     found = await desk.work(letters_of(desk, name).find, filter, limit=limit, cursor=cursor, **bounds)
     letters = await sight.letters([shown(each) for each in found.letters])
@@ -173,12 +179,14 @@ async def replay_letters(
 
 
 @post("/dead/{name:str}/discard", opt={"action": "dead.discard"}, status_code=202)
-async def discard_letters(desk: AtDesk, name: FromPath[str], data: JSONBody[Chosen]) -> Job | dict[str, Any]:
+async def discard_letters(
+    desk: AtDesk, name: FromPath[str], data: JSONBody[DiscardChosen]
+) -> Job | dict[str, Any]:
     """Let go of letters, as a job; a dry run is answered at once with what it would do."""
     letters, choice = letters_of(desk, name), data.choice()
     if data.dry_run:
         return plain(desk, await desk.work(letters.discard, choice, dry_run=True))
-    return await _job(desk, "discard", letters.name, choice, {})
+    return await _job(desk, "discard", letters.name, choice, {"after": data.after})
 
 
 def plain(desk: Desk, plan: Result) -> dict[str, Any]:

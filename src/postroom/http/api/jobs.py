@@ -38,4 +38,16 @@ async def cancel_job(desk: AtDesk, id: FromPath[str]) -> Job:
     return values(desk.redaction, await desk.call(Jobs(desk.room).cancel, id))
 
 
-ROUTES = [list_jobs, show_job, cancel_job]
+@post("/jobs/{id:str}/pause", opt={"action": "job.pause"}, status_code=202)
+async def pause_job(desk: AtDesk, id: FromPath[str]) -> Job:
+    """Have it rest after its present step, until it is resumed."""
+    return values(desk.redaction, await desk.call(Jobs(desk.room).pause, id))
+
+
+@post("/jobs/{id:str}/resume", opt={"action": "job.resume"}, status_code=202)
+async def resume_job(desk: AtDesk, id: FromPath[str]) -> Job:
+    """Have it go on where it rests."""
+    return values(desk.redaction, await desk.call(Jobs(desk.room).resume, id))
+
+
+ROUTES = [list_jobs, show_job, cancel_job, pause_job, resume_job]

@@ -10,8 +10,8 @@ from litestar import Request as HTTPRequest
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
 
-from postroom.errors import InvalidInput
-from postroom.http.api.breakers import Reason
+from postroom.deadletters import origin
+from postroom.errors import Conflict, InvalidInput
 from postroom.http.auth import check_raw, principal_of
 from postroom.http.looking import Sight, WithSight, lines
 from postroom.http.service import AtDesk
@@ -27,8 +27,8 @@ from postroom.http.views import (
     Span,
 )
 from postroom.limits import KEPT_IDS
-from postroom.logs import LogEntry
-from postroom.model import Entry, State, Stored
+from postroom.logs import LogEntry, Stored
+from postroom.model import Entry, State
 from postroom.model import NewMessage as Drafted
 from postroom.queue import Queue, state_of
 from postroom.room import Room
@@ -52,8 +52,18 @@ class Reschedule(Request):
     at: Moment | None = None
 
 
-class Extend(Request):
+class Held(Request):
+    """`deliveries` as it was seen: whoever claimed the message later is left alone."""
+
+    deliveries: int | None = None
+
+
+class Extend(Held):
     span: Span | None = None
+
+
+class Bury(Held):
+    reason: str = ""
 
 
 class MessageHistory(msgspec.Struct):
@@ -64,6 +74,20 @@ class MessageHistory(msgspec.Struct):
 
     entries: list[LogEntry]
     complete: bool
+
+
+class Letter(msgspec.Struct):
+    """A dead letter, and which of its replays is meant."""
+
+    queue: str
+    id: str
+    number: int
+
+
+class Origin(msgspec.Struct):
+    """The dead letter of which a message is a replay; null where none was found."""
+
+    letter: Letter | None = None
 
 
 class Match(msgspec.Struct):
@@ -111,10 +135,14 @@ async def put_message(
 ) -> Put:
     """Put one message; when this is answered it is safe.
 
-    With an `Idempotency-Key`, the same call again within 24 h is the same message.
+    With an `Idempotency-Key`, the same call again within 24 h is the same message; with another body it is
+    refused (409), as long as that message is there.
     """
     where = desk.queue(queue)
-    put = await desk.call(where.put, data.content(), rate_key=rate_key, **_options(data, where, key, 0))
+    options = _options(data, where, key, 0)
+    put = await desk.call(where.put, data.content(), rate_key=rate_key, **options)
+    if key is not None and not put.created:
+        await desk.call(_check_same, where, [where.message(data.content(), **options)])
     await desk.traffic("put", where.name, 1, ids=[put.id])
     return Put(put.id, put.created)
 
@@ -139,7 +167,21 @@ def _put_many(queue: Queue, given: list[NewMessage], key: str | None, rate_key: 
         queue.message(each.content(), **_options(each, queue, key, number))
         for number, each in enumerate(given)
     ]
-    return list(queue.put_many(messages, rate_key=rate_key))
+    puts = list(queue.put_many(messages, rate_key=rate_key))
+    if key is not None and not all(put.created for put in puts):
+        _check_same(queue, messages)
+    return puts
+
+
+def _check_same(queue: Queue, messages: list[Drafted]) -> None:
+    """Raises Conflict for a key that stands for something else: that would be lost, and nobody would know.
+
+    Where a hook may have changed what is kept, nobody can tell.
+    """
+    there = [] if queue.room.hooks else queue.room.engine.get(queue.name, [each.id for each in messages])
+    for entry, message in zip(there, messages, strict=False):
+        if entry is not None and entry.message.body != message.body:
+            raise Conflict(f"Idempotency-Key: it was used for another body, of message {entry.id}")
 
 
 def _options(message: NewMessage, queue: Queue, key: str | None, number: int) -> dict[str, Any]:
@@ -259,6 +301,20 @@ def _history(queue: Queue, id: str) -> MessageHistory:
     return MessageHistory(found, looked < _HISTORY and not missed)
 
 
+@get("/queues/{queue:str}/messages/{id:str}/origin", opt={"action": "message.show"})
+async def message_origin(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> Origin:
+    """The dead letter that a message is a replay of, while that is kept: looked for, within bounds."""
+    return Origin(await desk.work(_letter, desk.room, desk.queue(queue), id))
+
+
+def _letter(room: Room, queue: Queue, id: str) -> Letter | None:
+    message = queue.get(id).message
+    found = origin(room.engine, message, [info.name for info in room.queues()])
+    if found is None:
+        return None
+    return Letter(found.message.queue, found.id, found.replayed_as.index(id) + 1)
+
+
 @post("/queues/{queue:str}/messages/{id:str}/cancel", opt={"action": "message.cancel"}, status_code=204)
 async def cancel_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
     """Take a waiting message out."""
@@ -285,17 +341,20 @@ async def run_message_now(desk: AtDesk, queue: FromPath[str], id: FromPath[str])
 
 
 @post("/queues/{queue:str}/messages/{id:str}/release", opt={"action": "message.release"}, status_code=204)
-async def release_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
+async def release_message(
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Held | None] = None
+) -> None:
     """Take a message from whoever works on it, and put it back to its place; does not count."""
-    await desk.call(desk.queue(queue).release, id)
+    await desk.call(desk.queue(queue).release, id, deliveries=data.deliveries if data else None)
 
 
 @post("/queues/{queue:str}/messages/{id:str}/bury", opt={"action": "message.bury"}, status_code=204)
 async def bury_message(
-    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Reason | None] = None
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Bury | None] = None
 ) -> None:
     """Take a message from whoever works on it, and make it a dead letter."""
-    await desk.call(desk.queue(queue).bury, id, data.reason if data else "")
+    data = data or Bury()
+    await desk.call(desk.queue(queue).bury, id, data.reason, deliveries=data.deliveries)
 
 
 @post("/queues/{queue:str}/messages/{id:str}/extend", opt={"action": "message.extend"}, status_code=204)
@@ -303,11 +362,12 @@ async def extend_message(
     desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Extend | None] = None
 ) -> None:
     """Give whoever works on a message more time."""
-    await desk.call(desk.queue(queue).extend, id, data.span if data else None)
+    data = data or Extend()
+    await desk.call(desk.queue(queue).extend, id, data.span, deliveries=data.deliveries)
 
 
 ROUTES = [
     put_message, put_messages, find_messages, show_message, stored_message, search_messages, where_message,
-    message_history, cancel_message, reschedule_message, run_message_now, release_message, bury_message,
-    extend_message,
+    message_history, message_origin, cancel_message, reschedule_message, run_message_now, release_message,
+    bury_message, extend_message,
 ]  # fmt: skip

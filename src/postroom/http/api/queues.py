@@ -15,6 +15,7 @@ from postroom.http.looking import lines
 from postroom.http.problems import unknown_field
 from postroom.http.service import AtDesk, named
 from postroom.http.views import QueueList, QueueView, Request, Span
+from postroom.limits import MAX_BATCH, check_limit
 from postroom.logs import LogEntry
 from postroom.policy import SETTINGS, Policy
 from postroom.room import Room
@@ -53,10 +54,18 @@ def _view(room: Room, info: QueueInfo) -> QueueView:
 
 
 @get("/queues", opt={"action": "queue.list"})
-async def list_queues(desk: AtDesk) -> QueueList:
-    """All queues."""
-    room = desk.room
-    return QueueList(await desk.call(lambda: [_view(room, info) for info in room.queues()]))
+async def list_queues(
+    desk: AtDesk, after: FromQuery[str] = "", limit: FromQuery[int] = MAX_BATCH
+) -> QueueList:
+    """The queues by name, behind the cursor `after`."""
+    check_limit(limit)
+    return await desk.call(_page, desk.room, after, limit)
+
+
+def _page(room: Room, after: str, limit: int) -> QueueList:
+    there = sorted((info for info in room.queues() if info.name > after), key=lambda info: info.name)
+    cursor = there[limit - 1].name if len(there) > limit else None
+    return QueueList([_view(room, info) for info in there[:limit]], cursor)
 
 
 @get("/queues/{queue:str}", opt={"action": "queue.show"})

@@ -18,7 +18,8 @@ from postroom.findings import Level
 from postroom.http.looking import acts, texts
 from postroom.http.service import AtDesk
 from postroom.http.views import Request
-from postroom.keeper import LOCK_KEY, LOCK_KIND, Keeper
+from postroom.keeper import Keeper, leader
+from postroom.limits import MAX_BATCH
 from postroom.room import Room
 from postroom.settings import without_secrets
 from postroom.stats import QueueStats
@@ -35,11 +36,16 @@ class Standing(msgspec.Struct, kw_only=True):
     error: str
     latency: float
     shutdown: bool
+    #: The first 1,000 by name, and how many more there are.
     queues: list[QueueStats]
+    left_out: int
     #: What kind of store, whether a keeper leads, and how often it sweeps at least (ms).
     engine: str
     keeper: bool
     sweep_interval: int
+    #: Who leads, and when it sweeps next; one of an older release does not say.
+    keeper_name: str = ""
+    next_sweep: int | None = None
     #: Which room this is to its people, such as "production", and the colour of that.
     environment: str = ""
     environment_colour: str = "grey"
@@ -109,8 +115,9 @@ async def room_stats(desk: AtDesk) -> Standing:
 
 
 def _standing(room: Room) -> Standing:
-    stats = room.stats()
+    stats = room.stats(MAX_BATCH)
     memory = stats.memory
+    leads = leader(room.engine) if stats.health.ok else None
     return Standing(
         now=room.engine.now(),
         ok=stats.health.ok,
@@ -118,8 +125,11 @@ def _standing(room: Room) -> Standing:
         latency=stats.health.latency,
         shutdown=stats.shutdown,
         queues=stats.queues,
+        left_out=stats.left_out,
         engine=room.config.url.partition(":")[0],
-        keeper=stats.health.ok and room.engine.records.get(LOCK_KIND, LOCK_KEY) is not None,
+        keeper=leads is not None,
+        keeper_name=leads.name if leads else "",
+        next_sweep=leads.next_sweep if leads else None,
         sweep_interval=room.config.sweep_interval,
         environment=room.config.http.environment or "",
         environment_colour=room.config.http.environment_colour,
@@ -188,8 +198,8 @@ def _upcoming(room: Room, queue: str, span: int | None, bars: int) -> Coming:
 
 @get("/config", opt={"action": "config.show"})
 async def room_config(desk: AtDesk) -> dict[str, Any]:
-    """The effective configuration, each value with its origin; passwords left out."""
-    return _config(desk.room.config)
+    """The effective configuration, each value with its origin, passwords left out; and what is redacted."""
+    return {**_config(desk.room.config), "redaction": desk.redaction.rules}
 
 
 def _config(config: Config) -> dict[str, Any]:

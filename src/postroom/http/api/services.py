@@ -16,6 +16,7 @@ from postroom.errors import Conflict, InvalidInput, NotFound
 from postroom.http.api.dead import (
     Chosen,
     Condition,
+    DiscardChosen,
     GroupList,
     IncidentList,
     Letters,
@@ -103,7 +104,7 @@ async def list_archive(
     limit: FromQuery[int] = 100,
 ) -> ArchivedLetters:
     """Letters that match, oldest first. On RabbitMQ at most 5 s old."""
-    bounds = checked(limit)
+    bounds: dict[str, Any] = {**checked(limit), "as_seen": sight.as_seen}
     filter = Filter.parse(where or [])
     letters = await visited(desk, service).seen()
     found = await desk.work(letters.find, filter, limit=limit, cursor=cursor, **bounds)
@@ -181,14 +182,14 @@ async def replay_archived(
 
 @post("/services/{service:str}/archive/discard", opt={"action": "archive.discard"}, status_code=202)
 async def discard_archived(
-    desk: AtDesk, service: FromPath[str], data: JSONBody[Chosen]
+    desk: AtDesk, service: FromPath[str], data: JSONBody[DiscardChosen]
 ) -> Job | dict[str, Any]:
     """Let go of them, as a job; a dry run is answered at once."""
     there, choice = visited(desk, service), data.choice()
     if data.dry_run:
         letters = await there.seen()
         return plain(desk, await desk.work(letters.discard, choice, dry_run=True))
-    return await _job(desk, "discard", there, choice, {})
+    return await _job(desk, "discard", there, choice, {"after": data.after})
 
 
 async def _job(
