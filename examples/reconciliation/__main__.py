@@ -1,4 +1,5 @@
-"""Plays the timelines of the service: a report that matches, one whose data comes late, a rate limit."""
+"""Plays the timelines of the service: a report that matches, one whose data comes late, a rate limit, and a
+platform that is down for a moment."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 import postroom
 from examples.reconciliation.fetcher import Fetcher, Numbers, Platform, RateLimited
 from examples.reconciliation.service import QUEUE, Reconciler, Report, database, declare, submit, worker
-from postroom.breaker import Breakers
+from postroom.breaker import Breakers, changes
 from postroom.room import Room
 
 #: What takes minutes in production takes so long here.
@@ -21,7 +22,7 @@ SHORT = timedelta(seconds=0.3)
 PATIENCE = 60.0
 
 
-def platform() -> Platform:
+def amazon() -> Platform:
     """Knows 101 at once, 102 when asked again, 103 after two rate limits, and 104 otherwise than reported."""
     return Platform(
         {
@@ -33,11 +34,24 @@ def platform() -> Platform:
     )
 
 
+def etsy() -> Platform:
+    """Is down when it is asked for the first time about 201, 202 and 203."""
+    posts = ("post-201", "post-202", "post-203")
+    down: dict[str, list[Numbers | Exception | None]] = {
+        post: [ConnectionError("etsy is down"), Numbers(20, 1)] for post in posts
+    }
+    return Platform({**down, "post-204": [Numbers(20, 1)]})
+
+
 REPORTS = [
     Report(platform="amazon", post="post-101", clicks=100, sales=7),
     Report(platform="amazon", post="post-102", clicks=50, sales=2),
     Report(platform="amazon", post="post-103", clicks=10, sales=1),
     Report(platform="amazon", post="post-104", clicks=100, sales=90),
+    Report(platform="etsy", post="post-201", clicks=20, sales=1),
+    Report(platform="etsy", post="post-202", clicks=20, sales=1),
+    Report(platform="etsy", post="post-203", clicks=20, sales=1),
+    Report(platform="etsy", post="post-204", clicks=20, sales=1),
 ]
 
 
@@ -48,16 +62,19 @@ def main() -> None:
 
 def play(folder: Path) -> None:
     db = database(f"sqlite:///{folder}/business.db")
-    amazon = platform()
+    platforms = {"amazon": amazon(), "etsy": etsy()}
     with postroom.open(f"sqlite:///{folder}/jobs.db", telemetry=True) as room:
-        fetcher = Fetcher({"amazon": amazon}, guard=Breakers(room).__getitem__)
+        breakers = Breakers(room, threshold=3, cooldown=SHORT)
+        fetcher = Fetcher(platforms, guard=breakers.__getitem__)
         reconciler = Reconciler(fetcher, missing_after=SHORT, limit_first=SHORT)
         declare(room)
         for report in REPORTS:
             submit(room, db, report)
         with worker(room, db, reconciler):
             wait_until_done(room)
-        print(f"asked: {', '.join(amazon.asked)}")
+        for name, platform in platforms.items():
+            print(f"{name} was asked: {', '.join(platform.asked)}")
+        print(f"etsy's breaker: {', '.join(change.after for change in changes(room.engine, 'etsy'))}")
         tell(db)
     with postroom.open(f"sqlite:///{folder}/jobs.db") as room:
         (sla,) = room.sla()

@@ -87,8 +87,9 @@ class Reconciler:
         report.attempts = delivery.attempt + 1
         try:
             numbers = self._fetcher.fetch(report.platform, report.post)
-        except RateLimited as error:
-            raise Retry(adaptive_delay(delivery.attempt, error.after, **self._limit)) from error
+        except (RateLimited, ConnectionError) as error:
+            after = error.after if isinstance(error, RateLimited) else None
+            raise Retry(adaptive_delay(delivery.attempt, after, **self._limit)) from error
         if numbers is None:
             raise Retry(self._missing_after, reason="the platform has no numbers yet")
         said = (report.clicks, report.sales)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from postroom.engine import QueueInfo
 from postroom.findings import Finding, bad, fine, worth_a_change
-from postroom.keeper import LOCK_KEY, LOCK_KIND
+from postroom.keeper import leader
 from postroom.limits import MAX_BATCH
 from postroom.room import Room
 from postroom.stats import QueueStats
@@ -24,9 +24,9 @@ def examine(room: Room) -> list[Finding]:
 
 
 def _keeper(room: Room) -> Finding:
-    record = room.engine.records.get(LOCK_KIND, LOCK_KEY)
-    if record is not None:
-        return fine("keeper", "one leads")
+    leads = leader(room.engine)
+    if leads is not None:
+        return fine("keeper", f"one leads: {leads.name}" if leads.name else "one leads")
     text = "none leads: queues that nobody consumes are not swept"
     advice = "start a worker: each is a candidate"
     if room.config.schedules:

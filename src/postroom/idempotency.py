@@ -26,13 +26,12 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from postroom.delivery import current_delivery
+from postroom.delivery import Work, in_hand
 from postroom.duration import Duration, milliseconds
 from postroom.engine import Engine
 from postroom.errors import EngineUnavailable, InProgress, InvalidInput, Later, PostroomError
@@ -57,43 +56,6 @@ _LOOK_FIRST, _LOOK_LAST = 0.02, 0.5
 _AGAIN = 2.0
 #: Pauses between tries to say that the work is done, while the store is away (seconds).
 _PAUSES = (0.1, 0.4, 1.5)
-
-
-class Work(Protocol):
-    """The work in hand, as a guard sees it. A Delivery is one; another door may have its own."""
-
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def deliveries(self) -> int: ...
-    @property
-    def idempotency_key(self) -> str: ...
-    @property
-    def is_held(self) -> bool:
-        """Whether the store knows that this work is being done; not once its message is settled."""
-        ...
-
-
-_work: ContextVar[Work | None] = ContextVar("postroom_work", default=None)
-
-
-@contextlib.contextmanager
-def working_on(work: Work) -> Iterator[None]:
-    """Make this the work in hand of this thread or task: for doors whose handlers get no Delivery."""
-    token = _work.set(work)
-    try:
-        yield
-    finally:
-        _work.reset(token)
-
-
-def in_hand() -> Work | None:
-    """The work that this thread or task is doing."""
-    return _work.get() or current_delivery()
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 The lead is a record with a time to live and a version: it is taken, renewed and given back by
 compare-and-set, so a keeper that was away too long finds out and steps down. The lock only saves
 work: every sweep is atomic in the engine, a slot is one message, and two keepers at once do no harm.
+The record also says who leads and when it sweeps next (`leader`), for people who wait for that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+
+import msgspec
 
 from postroom.charts import Sampler
 from postroom.engine import Engine, QueueInfo
@@ -27,6 +30,40 @@ LOCK_KIND, LOCK_KEY = "lock", "keeper"
 _LEAST_WAIT = 1_000
 #: A queue's full sweep is repeated at most so often before the others have their turn.
 _REPEATS = 100
+#: A sweep that comes so much sooner than was told is worth telling again (ms).
+_SOONER = 500
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who leads, and when it sweeps next (epoch ms by the engine's clock). `name` "": an older release."""
+
+    name: str = ""
+    next_sweep: int | None = None
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What a leader tells with its lock: the next sweep is `sweeps_in` ms after the record was written,
+    and that was `ttl` before it ends. So nobody's own clock is asked."""
+
+    name: str
+    sweeps_in: int
+    ttl: int
+
+
+def leader(engine: Engine) -> Leader | None:
+    """The keeper that leads; None: none does."""
+    record = engine.records.get(LOCK_KIND, LOCK_KEY)
+    if record is None:
+        return None
+    try:
+        plan = msgspec.json.decode(record.value[_TOKEN:], type=_Plan)
+    except msgspec.DecodeError:  # a release before this told only that it leads; a later one may tell more
+        return Leader()
+    return Leader(plan.name, (record.expires or 0) - plan.ttl + plan.sweeps_in)
+
+
+#: A lock is the token of who has it, and behind it whatever that one wants to tell.
+_TOKEN = 16
 
 
 class Lead:
@@ -39,18 +76,19 @@ class Lead:
         self._token = new_token().encode()
         self._version: int | None = None
 
-    def hold(self) -> bool:
-        """Take the lead or renew it; False while another has it."""
-        self._version = self._take(self._version or 0) or self._take(self._ours())
+    def hold(self, telling: bytes = b"") -> bool:
+        """Take the lead or renew it, telling something with it; False while another has it."""
+        value = self._token + telling
+        self._version = self._take(value, self._version or 0) or self._take(value, self._ours())
         return self._version is not None
 
-    def _take(self, expect: int) -> int | None:
-        return self._records.put(LOCK_KIND, self._key, self._token, ttl=self._ttl, expect=expect)
+    def _take(self, value: bytes, expect: int) -> int | None:
+        return self._records.put(LOCK_KIND, self._key, value, ttl=self._ttl, expect=expect)
 
     def _ours(self) -> int:
         """The version of a lead that is ours without our knowing, because the reply was lost."""
         record = self._records.get(LOCK_KIND, self._key)
-        return record.version if record and record.value == self._token else 0
+        return record.version if record and record.value.startswith(self._token) else 0
 
     def give_up(self) -> None:
         """Let somebody else lead at once — but only if it is still ours to give."""
@@ -60,9 +98,13 @@ class Lead:
 
 
 class Keeper:
-    """A candidate: leads when nobody else does, and then sweeps in time, every `sweep_interval` at most."""
+    """A candidate: leads when nobody else does, and then sweeps in time, every `sweep_interval` at most.
 
-    def __init__(self, room: Room) -> None:
+    `name` is what people know it by: the worker's that it is a part of, else the process.
+    """
+
+    def __init__(self, room: Room, name: str = "") -> None:
+        self.name: str = name or room.consumer
         self._engine = room.engine
         self._interval = room.config.sweep_interval
         self._batch = room.config.sweep_batch
@@ -81,19 +123,30 @@ class Keeper:
 
         Returns when to look again (ms).
         """
-        self.leading = self._lead.hold()
+        now = time.monotonic()
+        told = self._sweeps_in(now)
+        self.leading = self._lead.hold(self._plan(told))
         look = min(self._interval, self._ttl // 3)
         if not self.leading:
             return look
-        now = time.monotonic()
         infos = self._engine.queues()
         due = {info.name: self._due.get(info.name, now) for info in infos}
         for info in infos:
             if not only_due or due[info.name] <= now:
                 due[info.name] = now + self._wait(info, self.sweep(info.name, triggered_by)) / 1_000
         self._due = due
+        if (soon := self._sweeps_in(now)) < told - _SOONER:
+            self._lead.hold(self._plan(soon))
         look = min(look, self._schedules.tick(), self._sampler.tick(list(due)))
         return min([look, *(max(0, round((at - now) * 1_000)) for at in due.values())])
+
+    def _sweeps_in(self, now: float) -> int:
+        """How long until the next sweep (ms); what is due now is swept now, and then within the interval."""
+        waits = (self._interval if at <= now else round((at - now) * 1_000) for at in self._due.values())
+        return min(waits, default=self._interval)
+
+    def _plan(self, sweeps_in: int) -> bytes:
+        return msgspec.json.encode(_Plan(self.name, sweeps_in, self._ttl))
 
     def _wait(self, info: QueueInfo, swept: Swept) -> int:
         """How long to leave a queue alone: whoever consumes it looks after it more closely.

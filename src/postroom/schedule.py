@@ -7,6 +7,7 @@ record: it is changed by compare-and-set, so that the note of a slot overwrites 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from postroom.duration import Duration, milliseconds
 from postroom.errors import Conflict, EngineUnavailable, NotFound, PostroomError
 from postroom.ids import new_id
 from postroom.limits import MAX_BATCH, check_name, cut_text
+from postroom.logs import Record
 from postroom.model import Put
 from postroom.room import Room
 from postroom.timetable import Schedule
@@ -168,7 +170,8 @@ class Schedules:
         now = self._room.engine.now()
         known = {name: Standing(schedule=each, done_until=now) for name, each in self._configured.items()}
         for record in self._records.list(KIND, limit=MAX_BATCH):
-            known[record.key] = _decode(record.value)
+            with contextlib.suppress(Conflict):  # then as it is configured here, if it is
+                known[record.key] = _read(record)
         return [known[name] for name in sorted(known)]
 
     def pause(self, name: str, reason: str = "") -> Standing:
@@ -216,7 +219,14 @@ class Schedules:
 
     def _find(self, name: str) -> tuple[Standing, int] | None:
         record = self._records.get(KIND, name)
-        return (_decode(record.value), record.version) if record else None
+        return (_read(record), record.version) if record else None
+
+
+def _read(record: Record) -> Standing:
+    try:
+        return _decode(record.value)
+    except msgspec.DecodeError as error:  # written by a newer release: nothing is put on a guess
+        raise Conflict(f"schedule {record.key!r}: its record cannot be read by this release") from error
 
 
 def _chosen(schedule: Schedule, slots: list[int], now: int) -> list[int]:

@@ -54,6 +54,18 @@ _TRIES = 5
 Word = Literal["quiet", "resume", "stop"]
 
 
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler that has run: for how long, how it ended (`ack`, `retry`, `release`, `bury`), and how long
+    that was ago when its worker told it. Spans, in ms: so no worker's clock is asked."""
+
+    queue: str
+    id: str
+    kind: str
+    ran: int
+    ago: int
+    verb: str
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it showed itself last. Times are epoch milliseconds by the engine's clock.
 
@@ -68,6 +80,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     in_flight    how many it held, begun or not, and the `ids` of the oldest 20
     memory       what its process has in memory (bytes); 0: this system does not say
     last_error   what its last failed handler said, where the worker knows
+    breakers     the breaker of each queue that has one: while it is open, nothing is claimed from there
+    runs         what it has done within five minutes and took a while: the newest 60, oldest first
     versions     of postroom, python and, where that runs it, celery
     last_seen    its last beat; `lost`: that is more than three beats ago
     """
@@ -89,6 +103,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 0
     memory: int = 0
     last_error: str = ""
+    breakers: dict[str, str] = {}
+    runs: tuple[Run, ...] = ()
     last_seen: int = 0
     lost: bool = False
     versions: dict[str, str] = {}
@@ -98,6 +114,15 @@ def read_workers(engine: Engine, limit: int = MAX_BATCH) -> list[WorkerInfo]:
     """Who works here, by name, and who did until it was lost."""
     now = engine.now()
     return [_seen(record, now) for record in engine.records.list(KIND, limit=limit)]
+
+
+def guarded(engine: Engine) -> dict[str, list[str]]:
+    """The queues that wait while a breaker is open, by its name: as the workers tell that are here."""
+    found: dict[str, set[str]] = {}
+    for worker in read_workers(engine):
+        for queue, name in worker.breakers.items():
+            found.setdefault(name, set()).add(queue)
+    return {name: sorted(queues) for name, queues in found.items()}
 
 
 def _seen(record: Record, now: int) -> WorkerInfo:
@@ -251,6 +276,7 @@ def _bounded(info: WorkerInfo, started: int, *, hears: bool) -> WorkerInfo:
         ids=tuple(sorted(info.ids)[:MOST_IDS]),
         queues=info.queues[:MOST_QUEUES],
         last_error=info.last_error[:_LONGEST_NAME],
+        breakers=dict(sorted(info.breakers.items())[:MOST_QUEUES]),
         memory=_memory(),
         started=started,
         hears=hears,

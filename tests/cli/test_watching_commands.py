@@ -262,6 +262,34 @@ def test_event_tail_follows_and_ends_with_ctrl_c(shell: Shell) -> None:
     assert process.returncode == 0
 
 
+def test_event_tail_tells_which_breakers_open_and_close(shell: Shell) -> None:
+    shell.run("breaker", "open", "psp", "--reason", "they asked us to stop")
+    shell.run("breaker", "close", "psp")
+    opened, closed = shell.run("event", "tail", "-t", "breaker", "--all", "--for", "0s").stdout.splitlines()
+    assert "breaker  name=psp  before=closed  after=open" in opened
+    assert opened.endswith("reason=they asked us to stop")
+    assert "before=open  after=closed" in closed
+    told = shell.run("event", "tail", "-t", "breaker", "--all", "--for", "0s", "--json").stdout.splitlines()
+    assert [json.loads(line)["data"]["after"] for line in told] == ["open", "closed"]
+    assert shell.run("event", "tail", "-t", "breaker", "--for", "0s").stdout == ""  # from now on
+
+
+def test_event_tail_tells_whatever_is_published(shell: Shell) -> None:
+    with postroom.open(f"sqlite:///{shell.folder}/jobs.db") as room:
+        room.engine.publish("news", [b"[1, 2]", b"no JSON \xff", b'"text"'])
+    lines = shell.run("event", "tail", "-t", "news", "--all", "--for", "0s").stdout.splitlines()
+    assert [line.split("  ", 1)[1] for line in lines] == [
+        "news  [1, 2]",
+        "news  no JSON \ufffd",
+        "news  text",
+    ]
+
+
+def test_event_tail_of_a_topic_has_no_queues(shell: Shell) -> None:
+    refused = shell.run("event", "tail", "-t", "breaker", "-q", "emails", code=2)
+    assert "a topic has no queues" in refused.stderr
+
+
 # ---- doctor ---------------------------------------------------------------------------------------
 
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from postroom import Delivery, Policy, Retry, Worker
+from postroom.delivery import in_hand, working_on
 from postroom.engine import Engine
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import EngineUnavailable, InProgress, InvalidInput, Later
-from postroom.idempotency import KIND, idempotent, in_hand, working_on
+from postroom.idempotency import KIND, idempotent
 from postroom.limits import MAX_RECORD
 from postroom.queue import Queue
 from postroom.room import Room

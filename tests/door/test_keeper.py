@@ -11,7 +11,7 @@ import pytest
 from postroom import Policy, Worker
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import EngineUnavailable
-from postroom.keeper import LOCK_KEY, LOCK_KIND, Keeper, Lead
+from postroom.keeper import LOCK_KEY, LOCK_KIND, Keeper, Lead, Leader, leader
 from postroom.logs import LogEntry
 from postroom.model import State
 from postroom.queue import Queue
@@ -107,6 +107,38 @@ def test_giving_up_what_one_never_had_is_fine(lead: Lead, rival: Lead) -> None:
     rival.hold()
     lead.give_up()
     assert rival.hold()
+
+
+# ---- Who leads, and when it sweeps ---------------------------------------------------------------
+
+
+def test_a_leader_tells_its_name_and_when_it_sweeps_next(room: Room, clock: ManualClock) -> None:
+    room.queue("q", Policy()).put(1)
+    assert leader(room.engine) is None
+    Keeper(room, "host-a:7").tick()
+    assert leader(room.engine) == Leader("host-a:7", clock() + room.config.sweep_interval)
+
+
+def test_a_sweep_that_comes_sooner_is_told_in_the_same_look(room: Room, clock: ManualClock) -> None:
+    queue = room.queue("q", Policy(lease="2s"))
+    queue.put(1)
+    assert queue.claim(timeout=0)
+    Keeper(room).tick()
+    found = leader(room.engine)
+    assert found
+    assert found.next_sweep
+    assert (found.name, found.next_sweep <= clock() + 2_000) == (room.consumer, True)
+
+
+def test_a_leader_of_an_older_release_leads_without_a_name(room: Room) -> None:
+    room.engine.records.put(LOCK_KIND, LOCK_KEY, b"0123456789abcdef", ttl=TTL)
+    assert leader(room.engine) == Leader()
+
+
+def test_a_lead_that_told_something_is_known_again_after_a_lost_reply(room: Room, lead: Lead) -> None:
+    lead.hold(b"one")
+    lead._version = None
+    assert lead.hold(b"another")
 
 
 # ---- Sweeping -------------------------------------------------------------------------------------

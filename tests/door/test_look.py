@@ -71,6 +71,14 @@ def test_a_room_says_how_it_stands(room: Room) -> None:
     assert stats.health.error == ""
 
 
+def test_of_many_queues_the_first_by_name_are_told_and_how_many_more_there_are(room: Room) -> None:
+    for name in "cab":
+        room.queue(name).put(1)
+    stats = room.stats(2)
+    assert ([each.queue for each in stats.queues], stats.left_out) == (["a", "b"], 1)
+    assert ([each.queue for each in room.stats().queues], room.stats().left_out) == (["a", "b", "c"], 0)
+
+
 def test_a_shutdown_shows(room: Room) -> None:
     room.shutdown()
     assert room.stats().shutdown is True

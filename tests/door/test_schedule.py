@@ -271,6 +271,30 @@ def test_a_queue_that_is_full_gets_the_slot_later(
     assert slots(room) == [on_the_hour + HOUR]
 
 
+def test_what_a_newer_release_wrote_of_a_schedule_stops_no_other(
+    engine: MemoryEngine, clock: ManualClock, on_the_hour: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = planned(engine, it={"every": "1h"}, other={"every": "1h", "queue": "other"})
+    schedules = Schedules(room)
+    schedules.tick()
+    newer = (
+        b'{"schedule": {"name": "it", "queue": "reports", "every": "1h", "missed": "some"}, "done_until": 0}'
+    )
+    engine.records.put(KIND, "it", newer)
+    clock.advance("1h")
+    schedules.tick()
+    assert len(waiting(room, "other")) == 1
+    assert waiting(room) == [], "nothing is put on a guess"
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        "schedule it failed: schedule 'it': its record cannot be read by this release"
+    ]
+    assert [standing.schedule.name for standing in schedules.standings()] == ["it", "other"]
+    with pytest.raises(Conflict, match="cannot be read by this release"):
+        schedules.pause("it")
+    found = engine.records.get(KIND, "it")
+    assert found and found.value == newer
+
+
 def test_a_schedule_with_other_times_than_before_has_missed_nothing(
     engine: MemoryEngine, clock: ManualClock, on_the_hour: int
 ) -> None:

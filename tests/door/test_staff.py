@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +17,13 @@ import pytest
 
 import postroom
 from postroom import Delivery, audit, staff
+from postroom.breaker import Breaker
 from postroom.engines.memory import MemoryEngine
 from postroom.errors import Conflict, EngineUnavailable, InvalidInput, NotFound
 from postroom.room import Room
-from postroom.staff import BEAT, KEPT, KIND, LOST, Attendance, WorkerInfo, read_workers, this_process
+from postroom.staff import BEAT, KEPT, KIND, LOST, Attendance, WorkerInfo, guarded, read_workers, this_process
 from postroom.testing import ManualClock
+from postroom.worker import runs
 from tests.door.staging import PATIENCE, Hire, Wire, eventually, room_on
 
 
@@ -39,6 +43,14 @@ def test_a_worker_shows_itself(room: Room, clock: ManualClock, hire: Hire) -> No
     assert worker.versions.keys() == {"postroom", "python"}
     assert worker.last_seen == began
     assert not worker.lost
+
+
+def test_which_queues_wait_for_a_breaker_is_told(room: Room, hire: Hire) -> None:
+    psp = Breaker("psp", room=room)
+    hire(room, {"pay": print, "mail": print}, name="a", breakers={"pay": psp})
+    hire(room, {"refund": print}, name="b", breakers={"refund": psp})
+    eventually(lambda: guarded(room.engine) == {"psp": ["pay", "refund"]})
+    assert named(room)["a"].breakers == {"pay": "psp"}
 
 
 def test_a_worker_that_stops_leaves_at_once(room: Room, hire: Hire) -> None:
@@ -67,6 +79,40 @@ def test_what_it_holds_and_works_on_is_told(
     worker = named(room)["w"]
     assert set(began) <= set(ids)
     assert worker.ids == tuple(ids[:20]), "the oldest, and no more than fit into a small record"
+
+
+def test_what_took_a_while_is_told_with_how_it_ended(
+    room: Room, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 10)
+
+    def work(delivery: Delivery) -> None:
+        if delivery.body != "quick":
+            time.sleep(runs.WORTH + 0.01)
+        if delivery.body == "bad":
+            raise postroom.Bury("no")
+
+    ids = [room.queue("q").put(body, kind="work").id for body in ("slow", "quick", "bad")]
+    hire(room, {"q": work}, name="w")
+    eventually(lambda: len(named(room)["w"].runs) == 2 if "w" in named(room) else False)
+    slow, bad = named(room)["w"].runs
+    assert [(slow.id, slow.verb), (bad.id, bad.verb)] == [(ids[0], "ack"), (ids[2], "bury")]
+    assert (slow.queue, slow.kind, slow.ran >= 250, slow.ago >= bad.ran) == ("q", "work", True, True)
+
+
+def test_the_newest_runs_are_told_and_no_body_is_kept(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    known = runs.Runs()
+    for n in range(runs.MOST + 5):
+        room.queue("q").put("x" * 1_000, kind=str(n))
+        delivery = room.queue("q").claim(timeout=0)
+        assert delivery
+        known.note(delivery, 1.0, None)
+        gone = weakref.ref(delivery)
+    del delivery
+    assert gone() is None
+    assert [run.kind for run in known.told()] == [str(n) for n in range(5, runs.MOST + 5)]
+    monkeypatch.setattr(runs, "SPAN", -1.0)
+    assert known.told() == ()
 
 
 def test_a_worker_that_says_nothing_is_lost_and_then_forgotten(clock: ManualClock, room: Room) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,19 @@ def test_a_percentile_is_off_by_no_more_than_the_bounds_are_apart(values: list[f
     found, exact = of(values).percentile(95), percentile(values, 95)
     assert found is not None
     assert exact / 1.13 <= found <= exact * 1.13
+
+
+@pytest.mark.parametrize("step", [2, 4, 8])
+def test_coarser_nothing_becomes_shorter_and_nothing_is_lost(step: int) -> None:
+    fine = Histogram()
+    for bound in (0.0, *BOUNDS, 2 * BOUNDS[-1]):
+        fine.add(bound)
+    coarse = fine.coarser(step)
+    assert (coarse.count, coarse.sum) == (fine.count, fine.sum)
+    assert len(coarse.counts) <= len(BOUNDS) / step + 2
+    assert coarse.counts[len(BOUNDS)] == 1, "longer than everything"
+    assert all(coarse.share_within(bound) <= fine.share_within(bound) for bound in BOUNDS)
+    assert coarse.coarser(step).counts == coarse.counts
 
 
 @given(spans, spans)

@@ -20,8 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import postroom
 from postroom import Bury, Delivery, Policy, Worker, telemetry
 from postroom.breaker import Breaker
+from postroom.delivery import working_on
+from postroom.engine import Engine
 from postroom.engines.memory import MemoryEngine
-from postroom.errors import ConfigError
+from postroom.errors import ConfigError, EngineUnavailable, PostroomError
 from postroom.keeper import Keeper
 from postroom.room import Room
 from postroom.staff import KEPT, LOST
@@ -125,6 +127,31 @@ def test_a_timer_of_the_users_own_is_told(room: Room) -> None:
     assert found["postroom_timer_seconds_count", "webhook.latency"] == 1
     assert found["postroom_timer_seconds_count", "import"] == 1
     assert found["postroom_timer_seconds_count", "bad"] == 1, "what fails takes time too"
+
+
+class Task:
+    """The work in hand of a door whose handlers get no Delivery, as Celery's."""
+
+    def __init__(self, engine: Engine | PostroomError) -> None:
+        self._engine = engine
+
+    @property
+    def engine(self) -> Engine:
+        if isinstance(self._engine, PostroomError):
+            raise self._engine
+        return self._engine
+
+
+def test_a_timer_in_a_task_of_another_door_is_told(room: Room) -> None:
+    with working_on(Task(room.engine)), telemetry.timer("webhook.latency"):  # type: ignore[arg-type]
+        pass
+    assert scrape(room)["postroom_timer_seconds_count", "webhook.latency"] == 1
+
+
+def test_a_timer_fails_no_task_whose_store_is_away() -> None:
+    away = Task(EngineUnavailable("away"))
+    with working_on(away), telemetry.timer("webhook.latency"):  # type: ignore[arg-type]
+        pass
 
 
 def test_a_timer_costs_nothing_where_telemetry_is_off() -> None:

@@ -18,6 +18,7 @@ from postroom.engines.memory import MemoryEngine
 from postroom.model import NewMessage, Settlement, Verb
 from postroom.room import Room
 from postroom.telemetry import Observed, Sla, samples
+from postroom.telemetry.histogram import BOUNDS
 from postroom.telemetry.samples import Recorder
 from postroom.testing import ManualClock
 from tests.door.staging import Wire, eventually, room_on
@@ -269,6 +270,26 @@ def test_what_another_adds_between_the_look_and_the_write_is_kept(monkeypatch: p
     assert measured(engine, "wait:") == {"emails": (2, 0.3)}
     one.close()
     other.close()
+    engine.close()
+
+
+def test_spans_of_every_length_for_an_hour_fit_into_their_record(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock)
+    recorder = Recorder(engine)
+    for _ in range(samples.KEPT):
+        clock.advance("1m")
+        recorder.add("wait:emails", [(bound, 1_000) for bound in BOUNDS])
+        recorder.flush()
+    assert _flushed(recorder)
+    (sample,) = samples.read(engine, "wait:").values()
+    exact, kept = sample.all(), sample.last(60 * samples.MINUTE, engine.now())
+    assert exact.count == kept.count == samples.KEPT * 1_000 * len(BOUNDS)
+    assert len(exact.counts) == len(BOUNDS), "the total stays as it is"
+    for percent in (50, 95):
+        told, true = kept.percentile(percent), exact.percentile(percent)
+        assert told and true
+        assert true <= told < true * 1.6, "longer rather than shorter"
+    recorder.close()
     engine.close()
 
 

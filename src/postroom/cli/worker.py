@@ -111,17 +111,14 @@ def _work(config: Config, name: str, app: str | None, drain: bool, json: bool, *
     logs.begin(as_json=json)
     with open_room(config=config) as room:
         made = Worker.for_role(room, role, handlers, **options)
-        _note("started", "%s works: %s", made.name, _summary(role))
+        of = {"worker": made.name}
+        log.info("%s works: %s", made.name, _summary(role), extra={"event": "worker.started", **of})
         try:
             made.run(drain=drain)
         except KeyboardInterrupt:
-            _note("interrupted", "%s stopped at once", made.name)
+            log.info("%s stopped at once", made.name, extra={"event": "worker.interrupted", **of})
             raise typer.Exit(INTERRUPTED) from None
-        _note("stopped", "%s stopped", made.name)
-
-
-def _note(event: str, text: str, *args: str) -> None:
-    log.info(text, *args, extra={"event": f"worker.{event}", "worker": args[0]})
+        log.info("%s stopped", made.name, extra={"event": "worker.stopped", **of})
 
 
 def find_handlers(app: str | None) -> Mapping[str, Any] | Handlers:

@@ -256,7 +256,8 @@ def collector(room: HasConfig, own: Callable[[], Own] = Own) -> RoomCollector:
 class MetricsServer:
     """`/metrics` of a room, or of another collector, over HTTP until it is closed.
 
-    On this machine only unless told otherwise. `own` is what its process tells beside the room.
+    On this machine only unless told otherwise. `own` is what its process tells beside the room, and `beside`
+    whoever else has something to tell.
     """
 
     def __init__(
@@ -265,9 +266,12 @@ class MetricsServer:
         port: int,
         host: str = "127.0.0.1",
         own: Callable[[], Own] = Own,
+        *beside: Collector,
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector(source, own) if isinstance(source, HasConfig) else source)
+        for other in beside:
+            registry.register(other)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:

@@ -41,6 +41,15 @@ class Histogram:
         self.count += other.count
         self.sum += other.sum
 
+    def coarser(self, step: int) -> Histogram:
+        """With the bounds `step` (2, 4 or 8) times as far apart; what is between two counts as the longer."""
+        made, last = Histogram(), len(BOUNDS) - 1
+        made.count, made.sum = self.count, self.sum
+        for index, count in self.counts.items():
+            kept = index if index > last else min(index | (step - 1), last)
+            made.counts[kept] = made.counts.get(kept, 0) + count
+        return made
+
     def percentile(self, percent: float) -> float | None:
         """The span that so many per cent do not exceed, evenly spread within its bounds; None of nothing."""
         if not self.count:

@@ -18,7 +18,7 @@ import msgspec
 from postroom.engine import Engine
 from postroom.errors import Closed, PostroomError
 from postroom.ids import new_token
-from postroom.limits import MAX_BATCH
+from postroom.limits import MAX_BATCH, MAX_RECORD
 from postroom.telemetry.histogram import Histogram, merged
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ _NAMES = 64
 _TRIES = 5
 #: A sample that nobody adds to is forgotten (ms).
 _TTL = 30 * 86_400_000
+#: How much further apart the bounds of a minute may be, where all minutes would be too much.
+_COARSER = (2, 4, 8)
 #: Different things that one process measures at most; more are not measured, and that is said once.
 _MOST = 1_000
 
@@ -138,7 +140,7 @@ class Recorder:
         sample = _decode(record.value) if record else Sample(since=now, total=Histogram().to_plain())
         if name in sample.names:
             return True
-        value = msgspec.json.encode(_with(sample, name, histogram, now))
+        value = _fitting(_with(sample, name, histogram, now))
         return records.put(KIND, key, value, ttl=_TTL, expect=record.version if record else 0) is not None
 
     # --- the thread -------------------------------------------------------------------------
@@ -178,6 +180,21 @@ def _with(sample: Sample, name: str, histogram: Histogram, now: int) -> Sample:
     minutes[str(minute)] = _sum(for_now, histogram)
     names = [*sample.names, name][-_NAMES:]
     return Sample(since=sample.since, total=_sum(sample.total, histogram), minutes=minutes, names=names)
+
+
+def _fitting(sample: Sample) -> bytes:
+    """The sample as it is kept. Spans of all lengths, minute for minute, could be too much for a record: then
+    the minutes tell them less exactly, which is better than not at all; the total stays as it is."""
+    value = msgspec.json.encode(sample)
+    for step in _COARSER:
+        if len(value) <= MAX_RECORD:
+            break
+        minutes = {
+            minute: Histogram.from_plain(plain).coarser(step).to_plain()
+            for minute, plain in sample.minutes.items()
+        }
+        value = msgspec.json.encode(msgspec.structs.replace(sample, minutes=minutes))
+    return value
 
 
 def _sum(plain: Mapping[str, object] | None, histogram: Histogram) -> dict[str, object]:

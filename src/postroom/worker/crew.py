@@ -17,6 +17,7 @@ from postroom.errors import Undecodable, Verdict
 from postroom.model import Failure, Settlement, Verb
 from postroom.worker.handlers import Handlers
 from postroom.worker.pace import Pace
+from postroom.worker.runs import Runs
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class Crew:
         on_finished: Callable[[], None],
     ) -> None:
         self.pace: Pace = Pace()
+        self.runs: Runs = Runs()
         #: (delivery, how to settle it); None: the handler settled it itself.
         self.finished: deque[tuple[Delivery, Settlement | None]] = deque()
         self._handlers = handlers
@@ -79,7 +81,9 @@ class Crew:
         while (delivery := self._inbox.get()) is not None:
             began = time.perf_counter()
             settlement = self._run(delivery)
-            self.pace.note(time.perf_counter() - began)
+            took = time.perf_counter() - began
+            self.pace.note(took)
+            self.runs.note(delivery, took, settlement)
             self.finished.append((delivery, settlement))
             del delivery  # a hand that waits must not keep a settled delivery alive
             self._on_finished()

@@ -267,7 +267,7 @@ class Worker:
             self._serve_metrics(ending)
             self._attend(dispatcher, rotation.queues, ending)
             if self._with_keeper:
-                keeper = Keeper(self.room)
+                keeper = Keeper(self.room, self.name)
                 keeper.start()
                 ending.callback(keeper.stop)
             heartbeat.start()
@@ -283,7 +283,11 @@ class Worker:
     def _attend(self, dispatcher: Dispatcher, queues: Sequence[str], ending: contextlib.ExitStack) -> None:
         """Show the room that somebody works here, until the end."""
         seen = msgspec.structs.replace(
-            this_process(self.name), role=self.role, queues=tuple(queues), concurrency=self._concurrency
+            this_process(self.name),
+            role=self.role,
+            queues=tuple(queues),
+            concurrency=self._concurrency,
+            breakers={queue: breaker.name for queue, breaker in self._breakers.items()},
         )
 
         def look() -> WorkerInfo:
@@ -291,7 +295,10 @@ class Worker:
             busy = sum(delivery.under_way for delivery in held)
             ids = tuple(delivery.id for delivery in held)
             failed = self._last_error()
-            return msgspec.structs.replace(seen, state=self.state, busy=busy, ids=ids, last_error=failed)
+            runs = self._crew.runs.told() if self._crew else ()
+            return msgspec.structs.replace(
+                seen, state=self.state, busy=busy, ids=ids, last_error=failed, runs=runs
+            )
 
         attendance = Attendance(self.room.engine, look, self._hear)
         attendance.start()
