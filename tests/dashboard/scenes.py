@@ -36,6 +36,8 @@ def furnish(room: Room, *, ready: int = 40) -> None:
     room.queue("emails").put(MESSAGES["emails"][1], kind="send_welcome", priority="high")
     for minutes in (1, 5, 30, 90):
         room.queue("reports").put({"month": "2026-11"}, kind="build_report", delay=minutes * 60)
+    # The more urgent comes first again when it is tried again: so one letter has two attempts.
+    room.queue("webhooks").put(MESSAGES["webhooks"][1], kind=MESSAGES["webhooks"][0], priority="high")
     for n in range(6):
         fail(
             room,
@@ -75,12 +77,14 @@ PAGES = {
     "stored": ("{dead}?tab=stored", "What the store itself holds"),
     "charts": ("/queues/emails?show=charts", "Draw over a chart"),
     "processing": ("/processing", "Time left"),
+    "lanes": ("/processing?view=lanes", "Last five minutes"),
     "scheduled": ("/scheduled", "Why it waits"),
     "dead": ("/dead", "the partner did not answer"),
     "letter": ("{letter}", "Payload hash"),
     "workers": ("/workers", "Nobody works here"),
     "breakers": ("/breakers", "No shared breaker yet"),
     "events": ("/events", "Nothing has happened yet"),
+    "topics": ("/events?tab=topics", "No topic yet"),
     "archives": ("/events?tab=archives", "No service is shown here"),
     "settings": ("/settings", "How it stands"),
     "health": ("/settings?tab=health", "What to do"),

@@ -14,6 +14,7 @@ from postroom import Policy, audit
 from postroom.deadletters import DeadLetters
 from postroom.http import tokens
 from postroom.http.roles import Role
+from postroom.jobs import Jobs
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.dashboard.scenes import fail
@@ -63,6 +64,10 @@ def test_what_to_do_who_noted_and_how_many_are_kept(look: Look, served: Served, 
     said = page.get_by_role("list", name="What their queues say")
     expect(said).to_contain_text("call the bank first")
     expect(said.get_by_role("img", name="3 kept, of 4")).to_be_visible()
+    expect(said).not_to_contain_text("gone")
+    kill(room, "declined", "declined", "declined")
+    room.engine.sweep("pay")
+    expect(said).to_contain_text("2 letters gone, beyond its limit or retention")
     expect(page.get_by_role("navigation", name="Groups")).to_contain_text("ada")
 
 
@@ -132,6 +137,9 @@ def test_a_selection_outlives_what_comes_in_and_the_keyboard_alone_replays_it(
     expect(rows).to_have_count(4)
     expect(page.get_by_role("checkbox", name=f"Select {first}")).to_be_checked()
     expect(page.get_by_role("checkbox", name=f"Select {second}")).to_be_checked()
+    page.reload()
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    expect(page.get_by_role("checkbox", name=f"Select {second}")).to_be_checked()
 
     page.keyboard.press("r")
     dialog = page.get_by_role("dialog", name="Replay")
@@ -156,12 +164,22 @@ def test_a_note_is_kept_and_a_resolved_group_opens_again(look: Look, served: Ser
     card = page.get_by_role("region", name="Group")
     card.get_by_role("button", name="Note…").click()
     dialog = page.get_by_role("dialog", name="Incident note")
-    dialog.get_by_label("What happened").fill("The bank is down.")
+    dialog.get_by_label("What happened").fill(
+        "The bank is **down**.\n\n- called them\n- `<b>443</b>` is shut: "
+        "[status](https://bank.example/status)\n\n[no](javascript:alert(1))"
+    )
     dialog.get_by_label("Kind of trouble").select_option("transient")
     dialog.get_by_label("Root cause").fill("their certificate")
     dialog.get_by_role("button", name="Keep the note").click()
     expect(card).to_contain_text("their certificate")
-    expect(card.get_by_role("list", name="Notes")).to_contain_text("The bank is down.")
+    notes = card.get_by_role("list", name="Notes")
+    expect(notes).to_contain_text("The bank is down.")
+    expect(notes.locator("strong")).to_have_text("down")
+    expect(notes.locator("code")).to_have_text("<b>443</b>")
+    expect(notes.get_by_role("listitem").filter(has_text="called them")).not_to_have_count(0)
+    expect(notes.get_by_role("link")).to_have_count(1)
+    expect(notes.get_by_role("link", name="status")).to_have_attribute("href", "https://bank.example/status")
+    expect(notes).to_contain_text("[no](javascript:alert(1))")
     card.get_by_role("button", name="Resolve").click()
     expect(group).to_contain_text("resolved")
     kill(room, "declined")
@@ -191,6 +209,32 @@ _READY = """async ([api, count]) =>
   (await (await fetch(`${api}/queues/pay/stats`)).json()).ready === count"""
 
 
+def test_a_replay_says_why_and_can_rest(look: Look, served: Served, room: Room) -> None:
+    kill(room, *["declined"] * 20)
+    page = look(served, "/dead").page
+    page.get_by_role("button", name="Replay…").click()
+    dialog = page.get_by_role("dialog", name="Replay")
+    dialog.get_by_role("checkbox", name="One first").uncheck()
+    dialog.get_by_label("At most").fill("1/m")
+    dialog.get_by_label("Note").fill("the bank für alle answers again")
+    dialog.get_by_role("button", name="Replay 20 letters").click()
+    jobs = page.get_by_role("region", name="Jobs")
+    expect(jobs).to_contain_text("Replaying")
+    jobs.get_by_role("button", name="Pause").click()
+    expect(jobs).to_contain_text("Paused")
+    (job,) = Jobs(room).list()
+    page.wait_for_function(
+        """async ([api, id]) => (await (await fetch(`${api}/jobs/${id}`)).json()).state === "paused\"""",
+        arg=[served.api, job.id],
+    )
+    jobs.get_by_role("button", name="Resume").click()
+    expect(jobs).to_contain_text("Replaying")
+    jobs.get_by_role("button", name="Stop").click()
+    expect(jobs).to_have_count(0)
+    acts = [act for act in audit.read(room.engine).acts if act.event == "replay"]
+    assert {act.info["reason"] for act in acts} == {"the bank für alle answers again"}
+
+
 def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Room) -> None:
     ids = kill(room, "declined", "declined", "no such card")
     page = look(served, "/dead").page
@@ -200,8 +244,61 @@ def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Ro
     dialog = page.get_by_role("dialog", name="Discard")
     expect(dialog).to_contain_text("the 2 dead letters you selected")
     dialog.get_by_role("button", name="Discard 2 letters").click()
+    expect(page.get_by_role("status").filter(has_text="2 letters will be discarded")).to_be_visible()
     expect(page.get_by_text("Discarded 2 dead letters.")).to_be_visible()
     assert [each.message.id for each in room.queue("pay").find("dead").entries] == ids[2:]
+
+
+def test_a_discard_is_undone_as_long_as_it_waits(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    eyes = look(served, f"/dead/pay/{id}")
+    page = eyes.page
+
+    def discard() -> None:
+        page.get_by_role("button", name="Discard…").click()
+        dialog = page.get_by_role("dialog", name="Discard")
+        dialog.get_by_label("It can be undone for").select_option("a day")
+        dialog.get_by_role("button", name="Discard", exact=True).click()
+        expect(waiting.filter(has_text="To be discarded in pay")).to_be_visible()
+
+    waiting = page.get_by_role("region", name="Jobs")
+    discard()
+    page.get_by_role("status").get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Nothing was discarded.")).to_be_visible()
+    eyes.go(f"/dead/pay/{id}")
+    discard()
+    page.reload()  # the wish is the server's: it survives the tab, and so does the way back
+    eyes.go("/queues")
+    waiting.get_by_role("button", name="Undo").click()
+    expect(waiting).to_have_count(0)
+    assert room.queue("pay").get(id).state == "dead"
+
+
+def test_what_came_of_a_replay_is_a_table_with_links(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    page = look(served, "/dead").page
+    page.get_by_role("button", name="Replay…").click()
+    page.get_by_role("dialog", name="Replay").get_by_role("button", name="Replay 1 letter").click()
+    page.get_by_role("status").get_by_role("button", name="See them").click()
+    table = page.get_by_role("dialog").get_by_role("table", name="New messages")
+    table.get_by_role("link", name=room.queue("pay").get(id).replayed_as[0]).click()
+    expect(page.locator(".figures")).to_contain_text("Replayed from")
+
+
+def test_letters_and_the_incident_log_are_taken_along(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined", "no such card")
+    (group, *_) = DeadLetters(room).groups().groups
+    DeadLetters(room).note(group.group, "the bank is away", cause="their certificate")
+    eyes = look(served, "/dead?q=error:declined")
+    page = eyes.page
+    expect(page.get_by_role("table", name="Dead letters").locator("tbody tr")).to_have_count(1)
+    for item, lines in (("Export what is shown (JSONL)", 1), ("Incident log (JSON)", 1)):
+        page.get_by_role("button", name="More actions").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=item).click()
+        assert len(Path(download.value.path()).read_bytes().splitlines()) == lines
+    eyes.go("/")
+    expect(page.locator(".failures")).to_contain_text("their certificate")
 
 
 def test_a_discard_says_what_goes_and_a_copy_brings_it_back(look: Look, served: Served, room: Room) -> None:
@@ -209,7 +306,7 @@ def test_a_discard_says_what_goes_and_a_copy_brings_it_back(look: Look, served: 
     page = look(served, f"/dead/pay/{id}").page
     page.get_by_role("button", name="Discard…").click()
     dialog = page.get_by_role("dialog", name="Discard")
-    expect(dialog).to_contain_text("This cannot be undone")
+    expect(dialog).to_contain_text("Once they are gone, nothing brings them back")
     with page.expect_download() as download:
         dialog.get_by_role("link", name="download a copy first").click()
     copy = Path(download.value.path()).read_bytes().splitlines()

@@ -32,6 +32,22 @@ def die(queue: Queue) -> str:
     return id
 
 
+def test_a_replay_and_its_letter_lead_to_each_other(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("pay")
+    id = queue.put({"n": 1}, kind="charge").id
+    delivery = queue.claim()
+    assert delivery
+    delivery.bury("declined")
+    child = queue.replay(id)
+    page = look(served, f"/queues/pay/messages/{child}").page
+    expect(page.locator(".figures")).to_contain_text("Replayed from")
+    expect(page.locator(".timeline li").first).to_contain_text("the replay of a dead letter")
+    page.locator(".figures").get_by_role("link", name=id[-6:]).click()
+    expect(page.locator(".timeline")).to_contain_text("Replayed")
+    page.locator(".timeline").get_by_role("link", name=child[-6:]).click()
+    expect(page.locator(".figures")).to_contain_text("Replayed from")
+
+
 def test_the_story_of_a_dead_letter_and_its_replay(look: Look, served: Served, room: Room) -> None:
     queue = room.queue("payouts", Policy(max_attempts=2))
     id = die(queue)

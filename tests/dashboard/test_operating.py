@@ -130,6 +130,32 @@ def test_a_breaker_shows_the_calls_that_opened_it(look: Look, served: Served, ro
     expect(strip.locator("i.bad").last).to_have_attribute("title", re.compile("failure: reset by peer"))
 
 
+def test_what_a_breaker_holds_back_is_told_wherever_it_waits(look: Look, served: Served, room: Room) -> None:
+    bank = Breaker("bank", room=room)
+    bank.open("their certificate has expired")
+    queue = room.queue("pay")
+    puts = queue.put_many([{"n": n} for n in range(3)])
+    queue.put({}, delay="1h")
+    with Worker(room, {"pay": print}, name="desk-7", breakers={"pay": bank}):
+        eyes = look(served, "/breakers")
+        page = eyes.page
+        row = page.get_by_role("row", name="bank")
+        expect(row).to_contain_text("3 of pay")
+        row.get_by_role("link", name="pay").click()
+        expect(page.locator("h1")).to_contain_text("Held back")
+        expect(page.locator(".page-title")).to_contain_text(
+            "breaker bank is open (their certificate has expired); 3 messages wait"
+        )
+        eyes.go(f"/queues/pay/messages/{puts[0].id}")
+        expect(page.locator("p.strip")).to_contain_text("breaker bank is open")
+        eyes.go("/scheduled")
+        expect(page.get_by_role("table", name="Scheduled messages")).to_contain_text("held back")
+        eyes.go("/queues")
+        expect(page.get_by_role("row", name="pay")).to_contain_text("Held back")
+        bank.close("they have a new one")
+        expect(page.get_by_role("row", name="pay")).not_to_contain_text("Held back")
+
+
 def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> None:
     page = look(served, "/events").page
     expect(page.get_by_role("button", name="Live", exact=True)).to_be_visible()
@@ -146,6 +172,22 @@ def test_events_come_as_they_happen(look: Look, served: Served, room: Room) -> N
     expect(tail).to_contain_text("move to dlq")
     page.get_by_role("searchbox", name="Filter events").fill("move_to_dlq pay")
     expect(tail.get_by_role("listitem")).to_have_count(1)
+
+
+def test_a_topic_is_read_entry_by_entry(look: Look, served: Served, room: Room) -> None:
+    page = look(served, "/events?tab=topics").page
+    expect(page.get_by_text("No topic yet")).to_be_visible()
+    room.engine.publish("orders", [b'{"order": 7}', b'{"order": 8}'])
+    room.engine.publish("returns", [b'{"order": 3}'])
+    page.reload()
+    rows = page.get_by_role("table", name="Entries of orders").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text('"order":7')
+    rows.nth(1).click()
+    expect(page.get_by_role("dialog", name="Entry of orders")).to_contain_text("8")
+    page.keyboard.press("Escape")
+    page.get_by_role("combobox", name="Topic").select_option("returns")
+    expect(page.get_by_role("table", name="Entries of returns")).to_contain_text('"order":3')
 
 
 def test_what_operators_did_is_a_key_away_from_every_page(look: Look, served: Served, room: Room) -> None:
@@ -221,6 +263,9 @@ def test_settings_tell_where_a_value_is_from_and_who_did_what(look: Look, served
     expect(health.get_by_role("row", name="queue emails")).to_contain_text("resume it when it may go on")
     page.get_by_role("button", name="Configuration").click()
     expect(page.get_by_role("row", name="poll_timeout")).to_contain_text("default")
+    redacted = page.locator("section.card").filter(has_text="What is redacted")
+    expect(redacted).to_contain_text("password")
+    expect(redacted).to_contain_text("none of your own")
     page.get_by_role("button", name="Audit").click()
     expect(page.get_by_role("table", name="Audit")).to_contain_text("a test of the audit")
     page.get_by_role("button", name="This browser").click()

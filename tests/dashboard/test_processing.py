@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
-from postroom import Policy
+from postroom import Bury, Delivery, Policy, Worker, staff
+from postroom.keeper import leader
 from postroom.room import Room
-from tests.dashboard.eyes import Eyes
+from postroom.worker.runs import WORTH
+from tests.dashboard.eyes import PATIENCE, Eyes
 from tests.http.servers import Served, serving
 
 Look = Callable[..., Eyes]
@@ -53,6 +58,48 @@ def test_without_a_keeper_it_stays_overdue_and_that_is_said(
         eyes.close()
 
 
+def test_the_next_sweep_is_told_and_who_sweeps(look: Look, served: Served, room: Room) -> None:
+    begin(room, "10m")
+    strip = look(served, "/processing").page.locator("p.strip")
+    expect(strip).to_contain_text("1 processing")
+    expect(strip.locator("time")).to_have_text(re.compile(r"^(now|in [1-5] s)$"))
+    found = leader(room.engine)
+    assert found
+    expect(strip).to_contain_text(f"keeper {found.name}")
+
+
+def test_lanes_tell_who_worked_on_what_over_five_minutes(
+    look: Look, served: Served, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staff, "BEAT", 100)
+    goes_on = threading.Event()
+
+    def work(delivery: Delivery) -> None:
+        if delivery.kind == "resize":
+            goes_on.wait(PATIENCE / 1_000)
+        else:
+            time.sleep(WORTH + 0.01)
+        if delivery.kind == "explode":
+            raise Bury("boom")
+
+    try:
+        with Worker(room, {"images": work}, name="desk-7", concurrency=3):
+            for kind in ("render", "explode", "resize"):
+                room.queue("images").put({}, kind=kind)
+            page = look(served, "/processing?view=lanes").page
+            bars = page.get_by_role("list", name="Runs of desk-7")
+            expect(bars.get_by_role("img", name="render, done after")).to_be_visible()
+            expect(bars.get_by_role("link", name="resize, running for")).to_be_visible()
+            expect(bars.get_by_role("link", name="explode, failed after")).to_be_visible()
+            goes_on.set()
+            expect(bars.get_by_role("img", name="resize, done after")).to_be_visible()
+            expect(bars.get_by_role("listitem")).to_have_count(3)
+            bars.get_by_role("link", name="explode, failed after").click()
+            expect(page.locator("h1")).to_contain_text("explode")
+    finally:
+        goes_on.set()
+
+
 def test_more_time_and_release(look: Look, served: Served, room: Room) -> None:
     id = begin(room, "10m")
     page = look(served, "/processing").page
@@ -66,6 +113,28 @@ def test_more_time_and_release(look: Look, served: Served, room: Room) -> None:
     page.get_by_role("button", name="Release now").click()
     expect(page.get_by_text("Nobody is working")).to_be_visible()
     assert room.queue("slow").get(id).state == "ready"
+
+
+def test_whoever_claimed_it_later_is_left_alone(look: Look, served: Served, room: Room) -> None:
+    id = begin(room, "10m")
+    eyes = look(served, "/processing")
+    eyes.forgive("status of 409")
+    page = eyes.page
+    page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
+    queue = room.queue("slow")
+    queue.release(id)
+    assert queue.claim()
+    page.get_by_role("button", name=f"Actions for {id}").click()
+    page.get_by_role("button", name="Release now").click()
+    expect(page.locator(".toasts")).to_contain_text("has changed hands: now")
+    assert queue.get(id).state == "processing"
+
+
+def test_it_is_told_how_long_and_which_attempt_of_how_many(look: Look, served: Served, room: Room) -> None:
+    begin(room, "10m", max_attempts=7)
+    row = look(served, "/processing").page.get_by_role("table", name="Processing").locator("tbody tr")
+    expect(row).to_contain_text("1 / 7")
+    expect(row.get_by_role("cell", name=re.compile(r"^\d+ s$"))).to_be_visible()
 
 
 def test_work_is_given_up_and_why_is_kept(look: Look, served: Served, room: Room) -> None:

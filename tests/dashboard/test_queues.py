@@ -20,6 +20,41 @@ from tests.http.servers import Served, serving
 Look = Callable[..., Eyes]
 
 
+def test_a_queue_is_stalled_until_somebody_takes_from_it(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("slow")
+    queue.put_many(list(range(100)))
+    row = look(served, "/queues").page.get_by_role("row", name="slow")
+    expect(row).to_contain_text("Stalled")
+    taken = queue.claim()
+    assert taken
+    taken.ack()
+    expect(row).not_to_contain_text("Stalled")
+    assert queue.stats().processing == 0
+
+
+def test_a_queue_that_is_throttled_or_at_its_limit_says_so(look: Look, served: Served, room: Room) -> None:
+    slow = room.queue("slow", Policy(rate="1/h"))
+    slow.put_many([1, 2, 3])
+    slow.put({}, delay="2h")
+    assert slow.claim()
+    narrow = room.queue("narrow", Policy(max_in_flight=1))
+    narrow.put_many([1, 2])
+    held = narrow.claim()
+    assert held
+    eyes = look(served, "/queues/slow")
+    page = eyes.page
+    expect(page.locator("h1")).to_contain_text("Throttled")
+    expect(page.locator(".page-title")).to_contain_text(
+        re.compile(r"its rate of 1/h lets the next one through in \d+ min.*; 2 messages wait")
+    )
+    eyes.go("/scheduled")
+    expect(page.get_by_role("table", name="Scheduled messages")).to_contain_text("throttled")
+    eyes.go("/queues/narrow")
+    expect(page.locator("h1")).to_contain_text("At its limit")
+    held.ack()
+    expect(page.locator("h1")).not_to_contain_text("At its limit")
+
+
 def test_a_name_filters_and_stands_in_the_address(look: Look, served: Served, room: Room) -> None:
     furnish(room, ready=10)
     eyes = look(served, "/queues")
@@ -155,6 +190,12 @@ def test_what_will_be_tried_again_and_what_is_done_have_tabs(look: Look, served:
     retrying = page.get_by_role("table", name="retrying messages of pay").locator("tbody tr")
     expect(retrying).to_have_count(1)
     expect(retrying).to_contain_text("RuntimeError: no answer")
+    tabs = page.get_by_role("group", name="What to show")
+    expect(tabs.get_by_role("button", name="Scheduled")).to_have_text(re.compile(r"Scheduled\s*2"))
+    expect(tabs.get_by_role("button", name="Retrying")).to_have_text(re.compile(r"Retrying\s*1$"))
+    for _ in range(100):  # due later than those two: of more than are looked at, what was found is the least
+        queue.put({}, delay="1d")
+    expect(tabs.get_by_role("button", name="Retrying")).to_have_text(re.compile(r"Retrying\s*1\+$"))
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("table", name="done messages of pay")).to_contain_text("fine")
     assert queue.get(done.id).state == "done"

@@ -117,8 +117,8 @@ export class Big {
 
 /** @param {string} where @param {Record<string, any>} [query] @param {AbortSignal} [signal] */
 export const get = (where, query = {}, signal) => request("GET", where + queryText(query), { signal });
-/** @param {string} where @param {any} [body] */
-export const post = (where, body) => request("POST", where, { body });
+/** @param {string} where @param {any} [body] @param {string} [reason] Why: it stands in the audit. */
+export const post = (where, body, reason = "") => request("POST", where, { body, headers: reason ? { "x-postroom-reason": encodeURIComponent(reason) } : {} });
 /** @param {string} where @param {any} [body] */
 export const put = (where, body) => request("PUT", where, { body });
 /** @param {string} where */

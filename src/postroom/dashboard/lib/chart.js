@@ -89,7 +89,7 @@ function optionsOf({ lines, text, mark, over, height, log, target, range, drawn,
   const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
   const isSpan = mark !== text;
   return {
-    width, height, padding: [8, 4, 0, 0],
+    width, height, padding: [8, 16, 0, 0], // right: half of a time that stands at the edge
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(drawn.current), y: false, setScale: false } },
     scales: { x: { time: true, ...(range || over ? { range: () => windowOf(range, over) } : {}) }, y: log ? { distr: 3, range: logRange } : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] } },

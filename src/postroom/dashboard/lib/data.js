@@ -100,9 +100,9 @@ export function useLoaded(where, { every, when, query = {}, load } = {}) {
 /**
  * How the whole room stands (`/stats`): loaded once for all who show a part of it.
  * @typedef {{queue: string, ready: number, scheduled: number, processing: number, overdue: number, dead: number,
- *   oldest: number, next_priority: number | null, paused: boolean, paused_until: number | null, counters: Record<string, number>}} QueueStats
- * @typedef {{now: number, ok: boolean, error: string, latency: number, shutdown: boolean, queues: QueueStats[],
- *   engine: string, keeper: boolean, sweep_interval: number, environment: string, environment_colour: string, redis_active: boolean | null, spooled: number, memory_used: number | null, memory_limit: number | null}} Standing
+ *   oldest: number, next_priority: number | null, paused: boolean, paused_until: number | null, throttled: number, counters: Record<string, number>}} QueueStats
+ * @typedef {{now: number, ok: boolean, error: string, latency: number, shutdown: boolean, queues: QueueStats[], left_out: number,
+ *   engine: string, keeper: boolean, keeper_name: string, next_sweep: number | null, sweep_interval: number, environment: string, environment_colour: string, redis_active: boolean | null, spooled: number, memory_used: number | null, memory_limit: number | null}} Standing
  */
 export const standing = createStore(/** @type {Standing | null} */ (null));
 

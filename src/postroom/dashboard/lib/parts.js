@@ -73,6 +73,12 @@ export async function copy(text) {
 /** @param {{queue: string}} props */
 export const QueueLink = ({ queue }) => html`<a class="queue-link" href=${href(at`/queues/${queue}`)}>${queue}</a>`;
 
+/** The same where many stand below each other: what a name shares with its group (up to its last dot) steps back. @param {{queue: string}} props */
+export function GroupedLink({ queue }) {
+  const end = queue.lastIndexOf(".") + 1;
+  return html`<a class="queue-link" href=${href(at`/queues/${queue}`)}>${end ? html`<span class="muted">${queue.slice(0, end)}</span>` : null}${queue.slice(end)}</a>`;
+}
+
 /** @param {{queue: string, id: string, whole?: boolean}} props */
 export const MessageLink = ({ queue, id, whole = false }) =>
   html`<a class="id" href=${href(at`/queues/${queue}/messages/${id}`)} title=${id}>${whole ? id : shortId(id)}</a>`;

@@ -80,8 +80,8 @@ export function match(pattern, path) {
   return names;
 }
 
-/** @param {string} text */
-function decode(text) {
+/** @param {string} text Of an address that anybody may have typed. */
+export function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -3,6 +3,7 @@ import { standing, total } from "./data.js";
 import { Dialogs } from "./dialog.js";
 import { short } from "./format.js";
 import { Icon } from "./icons.js";
+import { Jobs } from "./jobs.js";
 import { addKeys, keyCaps } from "./keys.js";
 import { held, state } from "./live.js";
 import { offer, openHelp, openPalette } from "./palette.js";
@@ -49,7 +50,7 @@ export function Shell({ pages }) {
       <${Sidebar} pages=${pages} path=${path} />
       <div class="column">
         <${Topbar} />
-        <main id="main" tabindex="-1">${found
+        <main id="main" tabindex="-1"><${Jobs} />${found
           ? html`<${found.entry.page} key=${path} ...${found.names} />`
           : html`<div class="empty"><h1 tabindex="-1">There is no such page</h1><p><a href=${href("/")}>Go to the overview</a></p></div>`}</main>
       </div>

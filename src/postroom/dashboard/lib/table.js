@@ -6,6 +6,7 @@ import { ariaSort, Chooser, Title, useColumns } from "./columns.js";
 import { Icon } from "./icons.js";
 import { useKeys } from "./keys.js";
 import { count, plural } from "./format.js";
+import { decode, useQuery } from "./router.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 
 /**
@@ -20,10 +21,16 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 /** The height of a row (px), rows drawn around those in sight, from where on not all are drawn, and up to where a table is short. */
 const ROW = 40, AROUND = 12, LARGE = 120, SHORT = 8;
 
-/** A selection that outlives every update of the rows. @param {string} of Another name is another selection. @returns {Selection} */
+/** So many selected rows stand in the address; more would make it longer than some will carry. */
+const NAMED = 50;
+
+/** A selection that outlives every update of the rows, and is in the address too. @param {string} of Another name is another selection. @returns {Selection} */
 export function useSelection(of) {
-  const [kept, setKept] = useState({ of, selected: /** @type {Set<string>} */ (new Set()) });
+  const [named, setNamed] = useQuery("selected");
+  const [kept, setKept] = useState(() => ({ of, selected: new Set(named ? named.split(",").map(decode) : []) }));
   const selected = kept.of === of ? kept.selected : new Set(/** @type {string[]} */ ([]));
+  const names = selected.size <= NAMED ? [...selected].map(encodeURIComponent).join(",") : "";
+  useEffect(() => void (names !== named && setNamed(names)), [names]);
   return { selected, set: (next) => setKept({ of, selected: next }) };
 }
 

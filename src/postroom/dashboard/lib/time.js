@@ -88,6 +88,18 @@ export function When({ at, none = "—" }) {
   return html`<time ref=${element} dateTime=${new Date(at).toISOString()} title=${absolute(at)}></time>`;
 }
 
+/** How long something has gone on, counted in place. @param {{since: number}} props */
+export function Elapsed({ since }) {
+  const element = useRef(/** @type {HTMLSpanElement | null} */ (null));
+  useEffect(() => {
+    /** @param {number} time */
+    const show = (time) => { if (element.current) element.current.textContent = time - since < 1_000 ? "0 s" : span(Math.floor((time - since) / 1_000) * 1_000); };
+    show(now());
+    return everySecond(show);
+  }, [since]);
+  return html`<span ref=${element}></span>`;
+}
+
 /**
  * How old something is, from an age that the server told.
  * @param {{ms: number, none?: string}} props

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{at: number, words: string, tone: string, detail?: string, count?: string, since?: number | null, between?: string,
- *   until?: number, untilWords?: string, over?: string, link?: string, after?: string}} Step
+ *   until?: number, untilWords?: string, over?: string, link?: string, linkQueue?: string, after?: string}} Step
  *   since: what passed since the step before (ms), and `between` what it did meanwhile
  */
 
@@ -20,11 +20,13 @@ const WORDS = {
  * @param {any} message
  * @param {any[]} entries
  * @param {number | undefined} most
+ * @param {{queue: string, id: string, number: number} | null} origin the dead letter that it is a replay of
  * @returns {Step[]} oldest first
  */
-export function timelineOf(message, entries, most) {
+export function timelineOf(message, entries, most, origin) {
   /** @type {Step[]} */
-  const steps = [{ at: message.put_at, words: "Put", tone: "plain", detail: message.deliveries === 0 && message.due > message.put_at && message.attempt === 0 ? "with a delay" : "", after: "waited" }];
+  const steps = [{ at: message.put_at, words: "Put", tone: "plain", detail: message.deliveries === 0 && message.due > message.put_at && message.attempt === 0 ? "with a delay" : "", after: "waited",
+    ...(origin ? { words: "Put again", detail: origin.number > 1 ? `the ${origin.number}. replay of a dead letter` : "the replay of a dead letter", link: origin.id, linkQueue: origin.queue } : {}) }];
   message.attempts.forEach((/** @type {any} */ attempt, /** @type {number} */ i) => {
     const number = message.attempt - message.attempts.length + i + 1;
     const end = entries.find((entry) => ENDS.has(entry.event) && Math.abs(entry.at - attempt.ended_at) <= SAME);

@@ -4,7 +4,7 @@ import { createStore, useStore } from "./store.js";
 import { html } from "./ui.js";
 import { Icon } from "./icons.js";
 
-/** @typedef {{id: number, kind: "done" | "failed", text: string, detail?: string, undo?: () => void}} Toast */
+/** @typedef {{id: number, kind: "done" | "failed", text: string, detail?: string, undo?: () => void, more?: {words: string, run: () => void}}} Toast */
 
 /** How long a toast stays (ms): one with a way back stays as long as that is open. */
 const STAY = 6_000, UNDO = 10_000, MOST = 4;
@@ -16,7 +16,7 @@ let number = 0;
 export function toast(toast) {
   const made = { kind: /** @type {Toast["kind"]} */ ("done"), ...toast, id: ++number };
   toasts.update((shown) => [...shown, made].slice(-MOST));
-  setTimeout(() => dismiss(made.id), made.undo ? UNDO : STAY);
+  setTimeout(() => dismiss(made.id), made.undo || made.more ? UNDO : STAY);
 }
 
 /** @param {number} id */
@@ -56,6 +56,7 @@ export function Toasts() {
       <${Icon} name=${each.kind === "done" ? "check" : "alert"} />
       <div class="toast-words"><strong>${each.text}</strong>${each.detail ? html`<p>${each.detail}</p>` : null}</div>
       ${each.undo ? html`<button class="button small" onClick=${() => { dismiss(each.id); each.undo?.(); }}>Undo</button>` : null}
+      ${each.more ? html`<button class="button small" onClick=${() => { dismiss(each.id); each.more?.run(); }}>${each.more.words}</button>` : null}
       <button class="icon-button" aria-label="Dismiss" onClick=${() => dismiss(each.id)}><${Icon} name="close" /></button>
     </div>`)}
   </div>`;

@@ -1,11 +1,10 @@
 /** Archives: the events that a service could not handle, kept by that service; look, note, replay to it alone, discard. */
 import { get, path, post } from "../lib/api.js";
 import { useLoaded } from "../lib/data.js";
-import { confirm, show } from "../lib/dialog.js";
+import { show } from "../lib/dialog.js";
 import { parseFilter, withCondition } from "../lib/filter.js";
 import { count, plural, shortId, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
-import { Jobs } from "../lib/jobs.js";
 import { Json } from "../lib/json.js";
 import { Badge, Card, Empty, Failed, Tabs } from "../lib/parts.js";
 import { setQuery, useQuery } from "../lib/router.js";
@@ -16,8 +15,7 @@ import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html } from "../lib/ui.js";
 import { Search } from "./dead.js";
-import { discard, replay } from "./dead/bulk.js";
-import { ForGood } from "./dead/forgood.js";
+import { discard, discardOne, replay } from "./dead/bulk.js";
 import { GroupCard, GroupList } from "./dead/groups.js";
 import { scopeIn } from "./dead/scope.js";
 
@@ -87,7 +85,7 @@ function Archive({ service }) {
   const run = (/** @type {typeof replay} */ bulk) => bulk(scope).then((done) => done && (selection.set(new Set()), again()));
   const isEmpty = !letters.isLoading && !letters.rows.length;
   const number = selection.selected.size ? ` ${selection.selected.size}` : "…";
-  return html`<${Jobs} /><div class="row spread"><${Search} text=${text} set=${setText} problem=${filter.problem} /><div class="row">
+  return html`<div class="row spread"><${Search} text=${text} set=${setText} problem=${filter.problem} /><div class="row">
       ${may.replay ? html`<button class="button primary" disabled=${isEmpty} onClick=${() => run(replay)}><${Icon} name="replay" />Replay${number}</button>` : null}
       ${may.discard ? html`<button class="button quiet-danger" disabled=${isEmpty} onClick=${() => run(discard)}><${Icon} name="trash" />Discard${number}</button>` : null}</div></div>
     ${letters.error ? html`<${Failed} error=${letters.error} retry=${letters.reload} />` : isEmpty && !groups.data?.groups.length ? html`<${Card}><${Nothing} name=${service.service} isFiltered=${Boolean(text)} /><//>`
@@ -119,7 +117,7 @@ function Letter({ letter, base, may, again, close }) {
     close();
     again();
   };
-  const letGo = () => confirm({ title: "Discard", scope: "Let go of this archived event, for good.", detail: html`<${ForGood} base=${base} chosen=${{ ids: [letter.id] }} />`, verb: "Discard", danger: true }).then((yes) => yes && run("discard", "Discarded."));
+  const letGo = () => discardOne(base, letter.id, "archived event").then((done) => done && again());
   return html`<div class="dialog-body"><p class="muted">${letter.task_name || letter.kind} · <${When} at=${letter.died_at} /> · <code>${letter.id}</code></p>
     ${letter.traceback ? html`<pre class="raw" tabindex="0">${letter.traceback}</pre>` : null}
     <${Json} value=${{ args: letter.args, kwargs: letter.kwargs }} />

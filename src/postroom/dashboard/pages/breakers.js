@@ -3,8 +3,8 @@ import { path, post } from "../lib/api.js";
 import { Countdown, now } from "../lib/clock.js";
 import { useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
-import { plural, span } from "../lib/format.js";
-import { Badge, Card, Empty, Failed, Head } from "../lib/parts.js";
+import { count, plural, span } from "../lib/format.js";
+import { Badge, Card, Empty, Failed, Head, QueueLink } from "../lib/parts.js";
 import { useCan } from "../lib/session.js";
 import { Table } from "../lib/table.js";
 import { brief, When } from "../lib/time.js";
@@ -35,6 +35,7 @@ export function Breakers() {
       { id: "day", title: "Last 24 hours", wide: true, cell: (/** @type {any} */ row) => html`<${Day} state=${row.state} changes=${(past.data?.changes ?? []).filter((/** @type {Change} */ each) => each.name === row.name)} />` },
       { id: "calls", title: "Last calls", wide: true, cell: (/** @type {any} */ row) => html`<${Calls} calls=${row.calls ?? []} />` },
       { id: "failures", title: "Failures", align: "end", wide: true, cell: (/** @type {any} */ row) => html`${row.failures.length}${row.threshold ? html`<span class="faint"> of ${row.threshold}</span>` : null}` },
+      { id: "held", title: "Holds back", wide: true, cell: (/** @type {any} */ row) => html`<${Held} row=${row} />` },
       { id: "since", title: "Since", wide: true, align: "end", cell: (/** @type {any} */ row) => html`<${When} at=${row.since || null} />` },
       { id: "until", title: "Tried again in", wide: true, align: "end", cell: (/** @type {any} */ row) => (row.state === "open" && row.until ? html`<${Countdown} deadline=${row.until} over=${row.forced ? "now" : "next call"} />` : row.forced ? html`<span class="faint">by hand</span>` : "—") },
       { id: "reason", title: "Reason", wide: true, grows: true, cell: (/** @type {any} */ row) => html`<span title=${row.reason}>${row.reason || "—"}</span>` },
@@ -46,6 +47,11 @@ export function Breakers() {
       <time class="faint" dateTime=${new Date(each.at).toISOString()}>${brief(each.at)}</time><${Badge} tone=${TONES[each.after] ?? "plain"}>${each.after.replace("_", " ")}<//>
       <strong>${each.name}</strong><span class="muted">${each.reason}</span></li>`)}</ol><//>` : null}`;
 }
+
+/** What waits for a breaker, and in which queues: those that workers have tied to it. @param {{row: any}} props */
+const Held = ({ row }) => (row.queues.length ? html`<b title=${`${plural(row.held, "message")} of ${row.queues.join(", ")}`} class=${row.held ? "" : "faint"}>${count(row.held)}</b>${" "}<span class="faint">of ${row.queues.slice(0, FEW).map((/** @type {string} */ queue, /** @type {number} */ i) => html`${i ? ", " : ""}<${QueueLink} queue=${queue} />`)}${row.queues.length > FEW ? ` and ${row.queues.length - FEW} more` : ""}</span>`
+  : html`<span class="faint" title="No worker has told that a queue of its own waits for it: Worker(room, …, breakers={queue: breaker})">no queue</span>`);
+const FEW = 2;
 
 /** For how long a breaker is opened by hand. @type {[string, string][]} */
 const SPANS = [["", "until somebody closes it"], ["10m", "10 minutes"], ["30m", "30 minutes"], ["1h", "an hour"], ["4h", "4 hours"], ["1d", "a day"]];

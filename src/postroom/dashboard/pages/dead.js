@@ -1,11 +1,10 @@
 /** Dead letters: what was given up, grouped by what failed alike; look, note, replay, discard. */
-import { get, path } from "../lib/api.js";
+import { BASE, get, path, queryText } from "../lib/api.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
 import { CONDITIONS, parseFilter, withCondition } from "../lib/filter.js";
 import { Icon } from "../lib/icons.js";
-import { Jobs } from "../lib/jobs.js";
 import { useKeys } from "../lib/keys.js";
-import { Badge, Empty, Failed, Head, QueueLink } from "../lib/parts.js";
+import { Badge, Empty, Failed, Head, Menu, QueueLink } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
 import { useRows } from "../lib/rows.js";
 import { useCan } from "../lib/session.js";
@@ -33,7 +32,7 @@ export function DeadLetters() {
     const found = await get(path`dead/${filter.name}`, { where: filter.where, cursor, limit });
     return { rows: found.letters, cursor: found.cursor };
   }, { of, every: 5_000, when: concerns });
-  const queues = useLoaded("queues", { every: 60_000 });
+  const queues = useLoaded("queues", { every: 10_000 });
   const selection = useSelection(of);
   const group = groups.data?.groups.find((/** @type {any} */ each) => each.group === chosen);
   const scope = scopeOf(filter, selection.selected, group);
@@ -43,11 +42,11 @@ export function DeadLetters() {
   useKeys(mayReplay ? [{ keys: "r", words: "Replay what is shown or selected", group: "Dead letters", run: () => void run(replay) }] : [], [of, selection.selected, group]);
 
   const isEmpty = !letters.isLoading && !letters.rows.length;
-  return html`<${Head} title="Dead letters" sub="What was given up. Nothing leaves here by itself before its retention ends.">
+  return html`<${Head} title="Dead letters" sub="What was given up. Nothing leaves here by itself before its retention ends, or its queue keeps no more.">
       ${mayReplay ? html`<button class="button primary" disabled=${isEmpty} onClick=${() => run(replay)}><${Icon} name="replay" />Replay${selection.selected.size ? ` ${selection.selected.size}` : "…"}</button>` : null}
       ${mayDiscard ? html`<button class="button quiet-danger" disabled=${isEmpty} onClick=${() => run(discard)}><${Icon} name="trash" />Discard${selection.selected.size ? ` ${selection.selected.size}` : "…"}</button>` : null}
+      <${Menu} label="More actions" items=${downloads(filter, useCan("raw"))} />
     <//>
-    <${Jobs} />
     <${Search} text=${text} set=${setText} problem=${filter.problem} />
     ${letters.error ? html`<${Failed} error=${letters.error} retry=${letters.reload} />` : isEmpty && !groups.data?.groups.length
       ? html`<${Nothing} isFiltered=${Boolean(text)} />`
@@ -60,6 +59,20 @@ export function DeadLetters() {
           <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${selection} ...${letters} empty=${html`<${Nothing} isFiltered=${true} />`} />
         </div>
       </div>`}`;
+}
+
+/** What can be taken along: the letters that are shown, as they are, and what is known about their groups. @param {import("../lib/filter.js").Filter} filter @param {boolean} mayExport */
+const downloads = (filter, mayExport) => [
+  ...(mayExport ? [{ words: "Export what is shown (JSONL)", icon: "log", run: () => download(`${path`dead/${filter.name}`}/export${queryText({ where: filter.where })}`, "dead-letters.jsonl") }] : []),
+  { words: "Incident log (JSON)", icon: "log", run: () => download(`${path`dead/${filter.name}`}/incidents`, "incidents.json") },
+];
+
+/** @param {string} where @param {string} name */
+function download(where, name) {
+  const link = document.createElement("a");
+  link.href = BASE + where;
+  link.download = name;
+  link.click();
 }
 
 const COLUMNS = [

@@ -1,4 +1,4 @@
-/** Events: what happens, as it happens, one line an event, the newest first; and the archives of services. */
+/** Events: what happens, as it happens, one line an event, the newest first; topics; and the archives of services. */
 import { count, plural } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { lazy } from "../lib/lazy.js";
@@ -15,13 +15,14 @@ const TONES = { requeue: "warn", retry: "warn", move_to_dlq: "bad", expire: "bad
 
 /** @typedef {{key: string, at: number, queue: string, event: string, count: number, ids: string[], words: string}} Line */
 
+const Topics = lazy(() => import("./topics.js").then((found) => found.Topics));
 const Archives = lazy(() => import("./archives.js").then((found) => found.Archives));
 
 export function Events() {
   const [tab, setTab] = useQuery("tab", "live");
-  return html`<${Head} title="Events" sub=${tab === "live" ? "What happens in every queue and what operators do, from now on. Hold the screen still with the chip above." : "What services of events could not handle, kept by each service for itself."}>
-      <${Tabs} name="What" value=${tab} set=${(/** @type {string} */ next) => { setQuery({ q: null, service: null }); setTab(next); }} options=${[{ value: "live", words: "Live tail" }, { value: "archives", words: "Archives" }]} /><//>
-    ${tab === "live" ? html`<${Live} />` : html`<${Archives} />`}`;
+  return html`<${Head} title="Events" sub=${tab === "live" ? "What happens in every queue and what operators do, from now on. Hold the screen still with the chip above." : tab === "topics" ? "What was published for everybody who reads." : "What services of events could not handle, kept by each service for itself."}>
+      <${Tabs} name="What" value=${tab} set=${(/** @type {string} */ next) => { setQuery({ q: null, service: null, topic: null }); setTab(next); }} options=${[{ value: "live", words: "Live tail" }, { value: "topics", words: "Topics" }, { value: "archives", words: "Archives" }]} /><//>
+    ${tab === "live" ? html`<${Live} />` : tab === "topics" ? html`<${Topics} />` : html`<${Archives} />`}`;
 }
 
 function Live() {

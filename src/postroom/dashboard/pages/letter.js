@@ -1,9 +1,9 @@
 /** One dead letter: why it died, what each attempt said, what it carried; and again, perhaps with another payload. */
 import { path, post } from "../lib/api.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
-import { confirm, show } from "../lib/dialog.js";
+import { show } from "../lib/dialog.js";
 import { diff, Diff } from "../lib/diff.js";
-import { span } from "../lib/format.js";
+import { shortId, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Json, jsonText } from "../lib/json.js";
 import { useKeys } from "../lib/keys.js";
@@ -14,7 +14,7 @@ import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { Traceback } from "../lib/traceback.js";
 import { html, useState } from "../lib/ui.js";
-import { ForGood } from "./dead/forgood.js";
+import { discardOne } from "./dead/bulk.js";
 
 /** What the server shows in the place of a secret. */
 const HIDDEN = "[redacted]";
@@ -41,13 +41,7 @@ export function Letter({ queue, id }) {
   const like = done.data?.messages.findLast((/** @type {any} */ each) => each.kind === message.data?.kind && each.body !== undefined);
   const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
   const discard = async () => {
-    if (!await confirm({
-      title: "Discard", scope: "Let go of this dead letter, for good.", detail: html`<${ForGood} base=${path`dead/${letter.queue}`} chosen=${{ ids: [letter.id] }} />`, verb: "Discard", danger: true,
-    })) return;
-    if (await act(() => post(path`queues/${letter.queue}/messages/${letter.id}/discard`), { doing: "discard it", done: "Discarded." }) !== undefined) {
-      lookAgain();
-      go("/dead");
-    }
+    if (await discardOne(path`dead/${letter.queue}`, letter.id)) go("/dead");
   };
   return html`<${Head} title=${letter.exception || "Dead letter"} up=${{ href: href("/dead", { q: `group:${letter.group}` }), words: "Its group" }}
       sub=${html`${letter.task_name || letter.kind || "A message"} of <${QueueLink} queue=${letter.queue} />, died <${When} at=${letter.died_at} />`}>
@@ -73,7 +67,7 @@ export function Letter({ queue, id }) {
           <div><dt>Worker</dt><dd>${letter.worker || "—"}</dd></div>
           <div><dt>Put</dt><dd><${When} at=${letter.put_at} /></dd></div>
           <div><dt>Payload hash</dt><dd class="id">${letter.payload_hash.slice(0, 16)}</dd></div>
-          ${letter.replayed_as.length ? html`<div><dt>Replayed as</dt><dd>${letter.replayed_as.map((/** @type {string} */ each) => html`<${MessageLink} key=${each} queue=${letter.queue} id=${each} /> `)}</dd></div>` : null}
+          ${letter.replayed_as.length ? html`<div><dt>Replayed as</dt><dd>${letter.replayed_as.map((/** @type {string} */ each) => html`<a key=${each} class="id" title=${each} href=${href("/find", { id: each })}>${shortId(each)}</a> `)}</dd></div>` : null}
         </dl><//>
         <${Card} title="In a terminal"><${Command} text=${`postroom dead replay --task ${letter.id} --yes`} /><//>
       </div>

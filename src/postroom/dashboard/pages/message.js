@@ -1,7 +1,7 @@
 /** One message: where it stands, how it came there, what it carries, and what can be done with it now. */
 import { BASE, get, path, post } from "../lib/api.js";
 import { Countdown } from "../lib/clock.js";
-import { lookAgain, useLoaded } from "../lib/data.js";
+import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
 import { plural, size, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
@@ -11,12 +11,14 @@ import { Badge, Card, Copy, Empty, Failed, Head, MessageLink, QueueLink, StateBa
 import { remember } from "../lib/palette.js";
 import { at, go, href, useQuery } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
 import { act } from "../lib/toasts.js";
 import { Traceback } from "../lib/traceback.js";
 import { absolute, When } from "../lib/time.js";
 import { timelineOf } from "../lib/timeline.js";
 import { html, useEffect, useState } from "../lib/ui.js";
-import { ForGood } from "./dead/forgood.js";
+import { guardOf, holdup } from "../lib/verdict.js";
+import { discardOne } from "./dead/bulk.js";
 import { SameKind } from "./message/kind.js";
 
 /** @param {{queue: string, id: string}} props */
@@ -27,6 +29,9 @@ export function Message({ queue, id }) {
   const { data: message, error, reload } = useLoaded(where, { every: 3_000, when: isAbout });
   const history = useLoaded(message ? `${where}/history` : null, { every: 10_000, when: isAbout });
   const policy = useLoaded(path`queues/${queue}`, { every: 60_000 });
+  const origin = useOrigin(where);
+  const breakers = useLoaded("breakers", { every: 5_000, when: (event) => event.name === "audit" });
+  const room = useStore(standing);
   const [tab, setTab] = useQuery("tab", "body");
   const mayRaw = useCan("raw");
   useEffect(() => remember(queue, id), [queue, id]);
@@ -39,10 +44,11 @@ export function Message({ queue, id }) {
   const most = message.max_attempts ?? policy.data?.policy.max_attempts;
   return html`<${Head} up=${up} title=${html`${message.task_name || message.kind || "Message"} <${StateBadge} state=${message.state} />`}
       sub=${html`<code>${id}</code> <${Copy} text=${id} words="Copy the id" />`}><${Actions} message=${message} again=${again} /><//>
-    <${Facts} message=${message} most=${most} />
+    <${Facts} message=${message} most=${most} origin=${origin} />
+    ${message.state === "ready" || message.state === "scheduled" ? html`<${HeldBack} held=${holdup(room?.queues.find((each) => each.queue === queue) ?? policy.data?.stats ?? {}, policy.data, guardOf(breakers.data, queue))} />` : null}
     <div class="message-grid">
       <${Card} title="Timeline" actions=${history.data && !history.data.complete ? "its beginning is no longer kept" : ""}>
-        <${Timeline} message=${message} entries=${history.data?.entries ?? []} most=${most} /><//>
+        <${Timeline} message=${message} entries=${history.data?.entries ?? []} most=${most} origin=${origin} /><//>
       <div class="stack">
         <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
           { value: "body", words: "Body" }, { value: "headers", words: "Headers", count: Object.keys(message.headers).length || null },
@@ -53,14 +59,31 @@ export function Message({ queue, id }) {
     </div>`;
 }
 
-/** @param {{message: any, most: number | undefined}} props */
-function Facts({ message, most }) {
+/** Why a message that could go does not. @param {{held: ReturnType<typeof holdup>}} props */
+const HeldBack = ({ held }) => (held ? html`<p class="strip"><${Badge} tone=${held.tone}>${held.word}<//> <span class="muted">Its queue gives nothing now: ${held.cause}.</span> <a class="inline-link" href=${held.href}>See why</a></p>` : null);
+
+/** @typedef {{queue: string, id: string, number: number} | null} Origin the dead letter that a message is a replay of */
+
+/** Asked once: where a message comes from does not change. @param {string} where @returns {Origin} */
+function useOrigin(where) {
+  const [found, setFound] = useState(/** @type {{of: string, letter: Origin}} */ ({ of: "", letter: null }));
+  useEffect(() => {
+    const leave = new AbortController();
+    get(`${where}/origin`, {}, leave.signal).then(({ letter }) => setFound({ of: where, letter }), () => undefined);
+    return () => leave.abort();
+  }, [where]);
+  return found.of === where ? found.letter : null;
+}
+
+/** @param {{message: any, most: number | undefined, origin: Origin}} props */
+function Facts({ message, most, origin }) {
   const kind = message.task_name || message.kind;
   const facts = [
     ["Queue", html`<${QueueLink} queue=${message.queue} />`],
     ["Priority", message.priority],
     ["Attempt", html`${message.attempt}${most ? html`<span class="faint"> of ${most}</span>` : null}`],
     ["Put", html`<${When} at=${message.put_at} />`],
+    ...(origin ? [["Replayed from", html`<${MessageLink} queue=${origin.queue} id=${origin.id} />`]] : []),
     ...(kind ? [["Same kind", html`<a class="inline-link" href=${href("/dead", { q: `queue:${message.queue} kind:${kind}` })}>Dead letters</a>`]] : []),
     ...(message.state === "processing" ? [["Worker", message.consumer || "—"], ["Time left", html`<${Countdown} deadline=${message.deadline} from=${message.started_at} label="until " />`]] : []),
     ...(message.state === "scheduled" ? [["Due in", html`<${Countdown} deadline=${message.due} over="now" />`]] : []),
@@ -81,8 +104,8 @@ function Actions({ message, again }) {
   const waits = state === "ready" || state === "scheduled";
   /** @param {string} verb @param {any} body @param {string} done */
   const run = async (verb, body, done) => { await act(() => post(`${where}/${verb}`, body), { doing: `${verb.replace("-", " ")} this message`, done }); again(); };
-  /** @param {string} verb @param {string} title @param {string} scope @param {string} done @param {any} [detail] */
-  const ask = async (verb, title, scope, done, detail) => { if (await confirm({ title, scope, detail, verb: title.replace("?", ""), danger: true })) await run(verb, undefined, done); };
+  /** @param {string} verb @param {string} title @param {string} scope @param {string} done @param {any} [body] */
+  const ask = async (verb, title, scope, done, body) => { if (await confirm({ title, scope, verb: title.replace("?", ""), danger: true })) await run(verb, body, done); };
   const replay = async () => {
     const made = await act(() => post(`${where}/replay`, { number: message.replayed_as.length + 1 }), { doing: "replay it", done: "Replayed as a new message." });
     again();
@@ -97,10 +120,10 @@ function Actions({ message, again }) {
     ${may.move && state === "scheduled" ? html`<button class="button primary" onClick=${() => run("run-now", undefined, "It is ready now.")}><${Icon} name="play" />Run now</button>` : null}
     ${may.move && waits ? html`<button class="button" onClick=${reschedule}><${Icon} name="clock" />Reschedule…</button>
       <button class="button quiet-danger" onClick=${() => ask("cancel", "Cancel it?", "This one message is taken out of its queue for good.", "Cancelled.")}>Cancel…</button>` : null}
-    ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m" }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
-      <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.")}><${Icon} name="back" />Release…</button>` : null}
+    ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m", deliveries: message.deliveries }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
+      <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.", { deliveries: message.deliveries })}><${Icon} name="back" />Release…</button>` : null}
     ${may.replay && state === "dead" ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
-    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => ask("discard", "Discard it?", "This one dead letter is gone for good.", "Discarded.", html`<${ForGood} base=${path`dead/${queue}`} chosen=${{ ids: [id] }} />`)}>Discard…</button>` : null}`;
+    ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => discardOne(path`dead/${queue}`, id)}>Discard…</button>` : null}`;
 }
 
 /** @param {{close: (value?: any) => void}} props */
@@ -112,16 +135,16 @@ function Delay({ close }) {
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${!delay}>Reschedule</button></footer></form>`;
 }
 
-/** @param {{message: any, entries: any[], most: number | undefined}} props */
-function Timeline({ message, entries, most }) {
-  const steps = timelineOf(message, entries, most);
+/** @param {{message: any, entries: any[], most: number | undefined, origin: Origin}} props */
+function Timeline({ message, entries, most, origin }) {
+  const steps = timelineOf(message, entries, most, origin);
   return html`<ol class="timeline">${steps.map((step, i) => html`<li key=${`${step.at} ${step.words}`} class=${step.tone}>
     ${step.since != null && step.since >= 1 ? html`<span class="timeline-span">${step.between} ${span(step.since)}</span>` : null}
     <div class="timeline-step"><b>${step.words}</b>${step.count ? html` <${Badge}>${step.count}<//>` : null}
       <time class="faint" dateTime=${new Date(step.at).toISOString()} title=${absolute(step.at)}>${absolute(step.at).slice(i && sameDay(step.at, steps[i - 1].at) ? 11 : 0)}</time></div>
     ${step.detail ? html`<p class="muted">${step.detail}</p>` : null}
     ${step.until ? html`<p><${Countdown} deadline=${step.until} over=${step.over ?? "now"} /> <span class="faint">${step.untilWords}</span></p>` : null}
-    ${step.link ? html`<p><${MessageLink} queue=${message.queue} id=${step.link} /></p>` : null}</li>`)}</ol>`;
+    ${step.link ? html`<p><${MessageLink} queue=${step.linkQueue ?? message.queue} id=${step.link} /></p>` : null}</li>`)}</ol>`;
 }
 
 /** @param {number} a @param {number} b */

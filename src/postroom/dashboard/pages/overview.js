@@ -13,7 +13,7 @@ import { useStore } from "../lib/store.js";
 import { brief, When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html, useState } from "../lib/ui.js";
-import { findingsOf, findingsOfRoom } from "../lib/verdict.js";
+import { findingsOf, findingsOfRoom, guardOf } from "../lib/verdict.js";
 import { QueueTable } from "./queues.js";
 
 /** Findings that are listed; more are counted. */
@@ -36,14 +36,14 @@ export function Overview() {
   const died = sum(samples.data?.rates.dead ?? [], samples.data?.at ?? []);
   const findings = [
     ...findingsOfRoom(room, breakers.data ?? {}, died),
-    ...room.queues.flatMap((stats) => findingsOf(stats, by(queues.data?.queues, stats.queue), by(sla.data, stats.queue)).slice(0, 1)),
+    ...room.queues.flatMap((stats) => findingsOf(stats, by(queues.data?.queues, stats.queue), by(sla.data, stats.queue), guardOf(breakers.data, stats.queue)).filter((each) => each.tone !== "plain").slice(0, 1)),
   ].sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
   return html`<${Head} title="Overview" sub=${`${plural(room.queues.length, "queue")} on ${room.engine}`} />
     <${Verdict} findings=${findings} />
     <${Tiles} room=${room} samples=${samples.data} soon=${soon.data} day=${day.data} />
     <${Charts} samples=${samples.data} />
     <${Card} flush title="Queues" actions=${html`<a class="inline-link" href=${href("/queues")}>All queues</a>`}>
-      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} trends=${trends.data?.done} /><//>
+      <${QueueTable} stats=${worstFirst(room.queues)} views=${queues.data?.queues} sla=${sla.data} trends=${trends.data?.done} breakers=${breakers.data} /><//>
     ${groups.data?.groups.length ? html`<${Failures} groups=${groups.data.groups} />` : null}`;
 }
 
@@ -194,7 +194,8 @@ function waited(times, waits) {
 const Failures = ({ groups }) => html`<${Card} flush title="What fails" actions=${html`<a class="inline-link" href=${href("/dead")}>All dead letters</a>`}>
   <ul class="failures">${groups.map((group) => html`<li key=${group.group}><a href=${href("/dead", { q: `group:${group.group}` })}>
     <span class="failure-count">${short(group.count)}</span>
-    <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}</span></span>
+    <span class="failure-words"><b>${group.exception || "Unknown"}</b><span class="muted">${group.task_name || Object.keys(group.queues).join(", ")}${group.incident?.cause && group.incident.status !== "resolved" ? html` · <em>${group.incident.cause}</em>` : null}</span></span>
     <${Day} values=${group.day} />
+    ${group.incident ? html`<span class=${`badge ${group.incident.status === "resolved" ? "good" : "warn"}`} title=${[group.incident.cause, group.incident.fix].filter(Boolean).join(" — ") || "Somebody has noted something"}>${group.incident.reopened ? "open again" : group.incident.status}${group.incident.author ? `, ${group.incident.author}` : ""}</span>` : null}
     ${group.classification ? html`<span class="badge plain">${String(group.classification).replaceAll("_", " ")}</span>` : null}
     <span class="faint"><${When} at=${group.last} /></span></a></li>`)}</ul><//>`;

@@ -1,21 +1,22 @@
 /** Processing: what is being worked on, by whom, and how long each still has, by the server's clock. */
 import { path, post } from "../lib/api.js";
 import { Countdown, everySecond, now } from "../lib/clock.js";
-import { lookAgain, standing, total } from "../lib/data.js";
+import { lookAgain, standing, total, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
 import { messagesOf } from "../lib/everywhere.js";
 import { count, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { listen } from "../lib/live.js";
-import { Badge, Empty, Failed, Head, Menu, MessageLink, QueueLink } from "../lib/parts.js";
+import { Badge, Empty, Failed, Head, Menu, MessageLink, QueueLink, Tabs } from "../lib/parts.js";
 import { at, go, useQuery } from "../lib/router.js";
 import { useRows } from "../lib/rows.js";
 import { useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
-import { When } from "../lib/time.js";
+import { Elapsed, When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
-import { html, useEffect, useMemo, useState } from "../lib/ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib/ui.js";
+import { Lanes } from "./processing/lanes.js";
 
 /** So many sweeps may be missed before it is said that nobody sweeps. */
 const MISSED = 3;
@@ -28,6 +29,7 @@ const open = (row) => go(at`/queues/${row.queue}/messages/${row.id}`);
 export function Processing() {
   const [queue, setQueue] = useQuery("queue");
   const [text, setText] = useQuery("q");
+  const [view, setView] = useQuery("view", "table");
   const room = useStore(standing);
   const outcomes = useOutcomes();
   const found = useRows(messagesOf("processing", queue), {
@@ -35,16 +37,19 @@ export function Processing() {
   });
   const rows = useMemo(() => found.rows.filter(matcher(text)).sort((a, b) => (a.deadline ?? Infinity) - (b.deadline ?? Infinity)), [found.rows, text]);
   const mayMove = useCan("move");
+  const views = useLoaded("queues", { every: 30_000 });
+  const most = new Map((views.data?.queues ?? []).map((/** @type {any} */ view) => [view.queue, view.policy.max_attempts]));
   const names = (room?.queues ?? []).filter((each) => each.processing).map((each) => each.queue);
   return html`<${Head} title="Processing" sub="Whoever does not finish, renew or answer in time loses the message: it goes to somebody else.">
+      <${Tabs} name="How to look" value=${view} set=${setView} options=${[{ value: "table", words: "Table" }, { value: "lanes", words: "Lanes" }]} />
       <select class="narrow" aria-label="Queue" value=${queue} onChange=${(/** @type {any} */ e) => setQueue(e.target.value)}>
         <option value="">All queues</option>${[...new Set([...names, ...(queue ? [queue] : [])])].sort().map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>
     <//>
     <${Strip} />
     <div class="filter"><div class="search-field"><${Icon} name="search" /><input type="search" data-search aria-label="Filter what is processing" spellcheck=${false}
       placeholder="overdue:yes worker:web-1 left<10s charge_card" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></div></div>
-    ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Processing" fill open=${open}
-      columns=${columns(mayMove, outcomes, found.reload)} ...${found} rows=${rows} keyOf=${(/** @type {any} */ row) => `${row.queue} ${row.id}`}
+    ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : view === "lanes" ? html`<${Lanes} rows=${rows} outcomes=${outcomes} />` : html`<${Table} name="Processing" fill open=${open}
+      columns=${columns(mayMove, outcomes, found.reload, most)} ...${found} rows=${rows} keyOf=${(/** @type {any} */ row) => `${row.queue} ${row.id}`}
       empty=${html`<${Empty} icon="processing" title=${text ? "Nothing is like that" : "Nobody is working"} command=${text ? undefined : "postroom worker"}>${text
         ? "The filter looks at what is loaded." : "A message is here while a worker has it, with the time it still has."}<//>`} />`}`;
 }
@@ -59,8 +64,29 @@ function Strip() {
     return html`<p class="strip bad" role="alert"><${Icon} name="alert" /><strong>No keeper is running.</strong> Overdue messages of queues that nobody consumes stay where they are:
       start <code>postroom keeper run</code>, or a server that keeps.</p>`;
   }
-  return html`<p class="strip" role="status"><strong class=${overdue ? "bad" : ""}>${overdue ? `${count(overdue)} overdue` : "Nothing is overdue"}</strong>
-    <span class="muted">${count(total(room, "processing"))} processing, and the keeper sweeps every ${span(room.sweep_interval)}</span></p>`;
+  return html`<p class="strip"><strong role="status" class=${overdue ? "bad" : ""}>${overdue ? `${count(overdue)} overdue` : "Nothing is overdue"}</strong>
+    <span class="muted">· ${count(total(room, "processing"))} processing</span><${Sweep} room=${room} /></p>`;
+}
+
+/** When what is overdue is taken back at the latest, and by whom. @param {{room: import("../lib/data.js").Standing}} props */
+function Sweep({ room }) {
+  if (!room.keeper) return null;
+  const every = `the keeper sweeps every ${span(room.sweep_interval)}`;
+  if (room.next_sweep == null) return html`<span class="muted">· ${every}</span>`;
+  return html`<span class="muted" title=${`${every} or sooner, and whoever consumes a queue looks after it more closely`}>· next sweep <${Until} at=${room.next_sweep} /></span>
+    <span class="muted">· keeper <b>${room.keeper_name}</b></span>`;
+}
+
+/** How long until then, in words that do not shout: a sweep is nothing to be afraid of. @param {{at: number}} props */
+function Until({ at }) {
+  const element = useRef(/** @type {HTMLTimeElement | null} */ (null));
+  useEffect(() => {
+    /** @param {number} time */
+    const show = (time) => { if (element.current) element.current.textContent = at - time < 1_000 ? "now" : `in ${Math.ceil((at - time) / 1_000)} s`; };
+    show(now());
+    return everySecond(show);
+  }, [at]);
+  return html`<time ref=${element} dateTime=${new Date(at).toISOString()}></time>`;
 }
 
 /** Whether there has been no keeper for longer than a few sweeps. @param {import("../lib/data.js").Standing | null} room */
@@ -84,14 +110,16 @@ function useOutcomes() {
   return known;
 }
 
-/** @param {boolean} mayMove @param {Map<string, string>} outcomes @param {() => void} reload */
-const columns = (mayMove, outcomes, reload) => [
+/** @param {boolean} mayMove @param {Map<string, string>} outcomes @param {() => void} reload @param {Map<string, number>} most attempts, by queue */
+const columns = (mayMove, outcomes, reload, most) => [
   { id: "id", title: "Message", cell: (/** @type {any} */ row) => html`<${MessageLink} queue=${row.queue} id=${row.id} />` },
   { id: "task", title: "Kind", cell: (/** @type {any} */ row) => row.task_name || row.kind || "—" },
   { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
-  { id: "attempt", title: "Attempt", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => `${row.attempt + 1}${row.max_attempts ? ` / ${row.max_attempts}` : ""}` },
+  { id: "priority", title: "Priority", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => row.priority },
+  { id: "attempt", title: "Attempt", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => html`${row.attempt + 1}<span class="faint"> / ${row.max_attempts ?? most.get(row.queue) ?? "…"}</span>` },
   { id: "worker", title: "Worker", wide: true, cell: (/** @type {any} */ row) => row.consumer || "—" },
   { id: "started", title: "Started", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.started_at} />` },
+  { id: "elapsed", title: "Elapsed", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.started_at == null || row.gone ? html`<span class="faint">—</span>` : html`<${Elapsed} since=${row.started_at} />`) },
   { id: "left", title: "Time left", cell: (/** @type {any} */ row) => html`<${Left} row=${row} outcome=${outcomes.get(`${row.queue} ${row.id}`)} />` },
   ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} />`) }] : []),
 ];
@@ -108,7 +136,7 @@ function Left({ row, outcome }) {
 function Actions({ row, reload }) {
   const where = path`queues/${row.queue}/messages/${row.id}`;
   /** @param {string} verb @param {any} body @param {string} doing @param {string} done */
-  const run = (verb, body, doing, done) => act(() => post(`${where}/${verb}`, body), { doing, done }).then(() => (reload(), lookAgain()));
+  const run = (verb, body, doing, done) => act(() => post(`${where}/${verb}`, { ...body, deliveries: row.deliveries }), { doing, done }).then(() => (reload(), lookAgain()));
   const bury = async () => {
     const asked = await confirm({ title: "Give it up", scope: "This one message is taken from its worker and becomes a dead letter.", detail: "The worker is told that it is lost; what it has done of it is not undone.", verb: "Give it up", danger: true, reason: true });
     if (asked) await run("bury", { reason: asked.reason }, "give it up", "It is a dead letter now.");

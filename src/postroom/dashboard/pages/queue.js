@@ -13,9 +13,9 @@ import { Table } from "../lib/table.js";
 import { act } from "../lib/toasts.js";
 import { When } from "../lib/time.js";
 import { html, useState } from "../lib/ui.js";
-import { findingsOf } from "../lib/verdict.js";
+import { findingsOf, guardOf } from "../lib/verdict.js";
 import { Charts } from "./overview.js";
-import { Messages, tabsOf } from "./queue/messages.js";
+import { Messages, tabsOf, useRetrying } from "./queue/messages.js";
 import { pausing, Promise95, purge, VerdictBadge } from "./queues.js";
 
 /** @param {{queue: string}} props */
@@ -24,18 +24,20 @@ export function Queue({ queue }) {
   const where = path`queues/${queue}`;
   const { data: view, error, reload } = useLoaded(where, { every: 5_000, when: (event) => event.data?.queue === queue });
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
+  const breakers = useLoaded("breakers", { every: 5_000, when: (event) => event.name === "audit" });
   const [tab, setTab] = useQuery("show", "ready");
+  const stats = room?.queues.find((each) => each.queue === queue) ?? view?.stats;
+  const retrying = useRetrying(queue, stats?.scheduled ?? 0);
   const up = { href: href("/queues"), words: "Queues" };
   if (error && !view) return html`<${Head} title=${queue} up=${up} /><${Card}><${Failed} error=${error} retry=${reload} /><//>`;
   if (!view) return html`<${Head} title=${queue} up=${up} /><p class="loading" role="status">Loading…</p>`;
-  const stats = room?.queues.find((each) => each.queue === queue) ?? view.stats;
   const promise = sla.data?.find((/** @type {any} */ each) => each.queue === queue);
-  const findings = findingsOf(stats, view, promise);
+  const findings = findingsOf(stats, view, promise, guardOf(breakers.data, queue));
   return html`<${Head} up=${up} title=${html`${queue} <${VerdictBadge} finding=${findings[0]} stats=${stats} />`}
       sub=${findings.length ? findings.map((each) => each.cause).join("; ") : null}><${Actions} queue=${queue} paused=${stats.paused} reload=${reload} /><//>
     <${Figures} stats=${stats} view=${view} promise=${promise} />
     <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
-      ...tabsOf(stats, view.policy), { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
+      ...tabsOf(stats, view.policy, retrying), { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
     ${tab === "charts" ? html`<${QueueCharts} queue=${queue} target=${promise?.target} />`
       : tab === "policy" ? html`<${PolicyCard} policy=${view.policy} origins=${view.origins} />`
       : tab === "history" ? html`<${History} queue=${queue} />`

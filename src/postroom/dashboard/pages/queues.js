@@ -6,7 +6,7 @@ import { lookAgain, pace, standing, useLoaded } from "../lib/data.js";
 import { confirm, show } from "../lib/dialog.js";
 import { plural, rate, short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
-import { Badge, Bar, Empty, Head, Menu, QueueLink, Tabs } from "../lib/parts.js";
+import { Badge, Bar, Empty, GroupedLink, Head, Menu, Tabs } from "../lib/parts.js";
 import { at, go, useQuery } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
@@ -14,7 +14,7 @@ import { Table } from "../lib/table.js";
 import { brief } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html, useState } from "../lib/ui.js";
-import { findingsOf } from "../lib/verdict.js";
+import { findingsOf, guardOf } from "../lib/verdict.js";
 
 /** @typedef {import("../lib/verdict.js").QueueView} QueueView */
 
@@ -24,12 +24,13 @@ export function Queues() {
   const sla = useLoaded("sla", { every: 10_000, query: { over: "5m" } });
   const trends = useLoaded("samples/queues", { every: 60_000 });
   const workers = useLoaded("workers", { every: 10_000 });
+  const breakers = useLoaded("breakers", { every: 5_000, when: (event) => event.name === "audit" });
   const [wanted, setWanted] = useQuery("name");
   const stats = (room?.queues ?? []).filter(({ queue }) => queue.toLowerCase().includes(wanted.toLowerCase()));
-  return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") : ""}>
+  return html`<${Head} title="Queues" sub=${room ? plural(room.queues.length, "queue") + (room.left_out ? `, and ${room.left_out} more that are not shown` : "") : ""}>
       <div class="search-field"><${Icon} name="search" /><input type="search" data-search placeholder="Filter by name" aria-label="Filter by name" value=${wanted}
         onInput=${(/** @type {any} */ e) => setWanted(e.target.value)} /></div><//>
-    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} trends=${trends.data?.done} isLoading=${!room} reload=${views.reload} staff=${workers.data && staffOf(workers.data.workers)}
+    <${QueueTable} fill stats=${stats} views=${views.data?.queues} sla=${sla.data} trends=${trends.data?.done} isLoading=${!room} reload=${views.reload} breakers=${breakers.data} staff=${workers.data && staffOf(workers.data.workers)}
       empty=${wanted ? html`<${Empty} icon="search" title="No queue is called like that">“${wanted}” is in no name.<//>`
         : html`<${Empty} icon="queues" title="No queue yet" command=${`postroom message put emails '{"hello": "world"}'`}>A queue comes into being with its first message.<//>`} />`;
 }
@@ -44,14 +45,15 @@ function staffOf(workers) {
 
 /**
  * @param {{stats: import("../lib/data.js").QueueStats[], views?: QueueView[], sla?: import("../lib/verdict.js").Sla[], fill?: boolean,
- *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>, trends?: Record<string, (number | null)[]>}} props
+ *   isLoading?: boolean, empty?: any, reload?: () => void, staff?: Record<string, number>, trends?: Record<string, (number | null)[]>,
+ *   breakers?: Record<string, import("../lib/verdict.js").BreakerView>}} props
  *   staff: how many work on each; trends: how many a second it had done, over the last hour
  */
-export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff, trends = {} }) {
+export function QueueTable({ stats, views = [], sla = [], fill = false, isLoading = false, empty, reload = () => {}, staff, trends = {}, breakers }) {
   const view = new Map(views.map((each) => [each.queue, each]));
   const promise = new Map(sla.map((each) => [each.queue, each]));
   const mayPause = useCan("pause"), mayPurge = useCan("purge");
-  const rows = stats.map((each) => ({ ...each, id: each.queue, finding: findingsOf(each, view.get(each.queue), promise.get(each.queue))[0] }));
+  const rows = stats.map((each) => ({ ...each, id: each.queue, finding: findingsOf(each, view.get(each.queue), promise.get(each.queue), guardOf(breakers, each.queue))[0] }));
   /** @param {any} row */
   const actions = (row) => [
     ...(mayPause ? [pausing(row.queue, row.paused, reload)] : []),
@@ -60,7 +62,7 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
   /** Only where all are shown: the worst ten in another order would be no list of the worst. @param {(row: any) => number | string} sort */
   const by = (sort) => (fill ? { sort } : {});
   const columns = [
-    { id: "queue", ...by((row) => row.queue), title: "Queue", cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
+    { id: "queue", ...by((row) => row.queue), title: "Queue", cell: (/** @type {any} */ row) => html`<${GroupedLink} queue=${row.queue} />` },
     { id: "verdict", title: "Verdict", cell: (/** @type {any} */ row) => html`<${VerdictBadge} finding=${row.finding} stats=${row} />` },
     { id: "ready", ...by((row) => row.ready), title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.ready) },
     { id: "processing", ...by((row) => row.processing), title: "Processing", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => inFlight(row, view.get(row.queue)) },

@@ -15,6 +15,7 @@ import { Table, useSelection } from "../lib/table.js";
 import { absolute, brief, When } from "../lib/time.js";
 import { act, toast } from "../lib/toasts.js";
 import { html, useRef, useState } from "../lib/ui.js";
+import { guardOf, holdup } from "../lib/verdict.js";
 
 /** How many messages one click may change, one after the other. */
 const MOST = 500;
@@ -30,6 +31,7 @@ function Messages() {
   const [queue, setQueue] = useQuery("queue");
   const room = useStore(standing);
   const found = useRows(messagesOf("scheduled", queue), { of: queue, every: 3_000, when: (event) => event.name === "lifecycle" });
+  const breakers = useLoaded("breakers", { every: 5_000, when: (event) => event.name === "audit" });
   const all = [...found.rows].sort((a, b) => a.due - b.due);
   const [range, setRange] = useRange("due");
   const rows = range ? all.filter((row) => row.due >= range.from && row.due < range.to) : all;
@@ -50,7 +52,7 @@ function Messages() {
           .then((yes) => yes && each(chosen, "cancel", () => undefined, "Cancelled").then(done))}>Cancel ${chosen.length}…</button></span>` : null}</div>
     ${all.length > 1 ? html`<${Histogram} queue=${queue} hasMore=${found.hasMore} range=${range} set=${setRange} />` : null}
     ${found.error && !rows.length ? html`<${Failed} error=${found.error} retry=${found.reload} />` : html`<${Table} name="Scheduled messages" fill keyOf=${keyOf}
-      open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}/messages/${row.id}`)} columns=${columns(mayMove, reload)} selection=${mayMove ? selection : undefined}
+      open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}/messages/${row.id}`)} columns=${columns(mayMove, reload, holdups(room, breakers.data))} selection=${mayMove ? selection : undefined}
       ...${found} rows=${rows} empty=${html`<${Empty} icon="scheduled" title="Nothing waits for its time" command=${"postroom message put emails '{}' --delay 5m"}>
         Messages with a delay are here until they are due, and those whose last attempt failed until they are tried again.<//>`} />`}`;
 }
@@ -58,12 +60,20 @@ function Messages() {
 /** @param {any} row */
 const keyOf = (row) => `${row.queue} ${row.id}`;
 
-/** @param {boolean} mayMove @param {() => void} reload */
-const columns = (mayMove, reload) => [
+/** What will hold each queue's messages back even when they are due. @param {import("../lib/data.js").Standing | null} room @param {any} breakers */
+const holdups = (room, breakers) => new Map((room?.queues ?? []).map((stats) => [stats.queue, holdup(stats, undefined, guardOf(breakers, stats.queue))]));
+
+/** @param {{row: any, held: ReturnType<typeof holdup> | undefined}} props */
+const Why = ({ row, held }) => html`${row.attempt ? html`<${Badge} tone="warn">after attempt ${row.attempt}<//>`
+  : row.deliveries ? html`<${Badge} tone="warn" title="It was claimed and handed back for a while; that is no attempt. A handler does so when a breaker is open, or the same work is being done elsewhere.">put off<//>`
+  : html`<${Badge}>delayed<//>`}${held ? html` <${Badge} tone=${held.tone} title=${`Its queue: ${held.cause}`}>${held.word.toLowerCase()}<//>` : null}`;
+
+/** @param {boolean} mayMove @param {() => void} reload @param {ReturnType<typeof holdups>} held */
+const columns = (mayMove, reload, held) => [
   { id: "id", title: "Message", cell: (/** @type {any} */ row) => html`<${MessageLink} queue=${row.queue} id=${row.id} />` },
   { id: "task", title: "Kind", cell: (/** @type {any} */ row) => row.task_name || row.kind || "—" },
   { id: "queue", title: "Queue", wide: true, cell: (/** @type {any} */ row) => html`<${QueueLink} queue=${row.queue} />` },
-  { id: "why", title: "Why it waits", wide: true, cell: (/** @type {any} */ row) => (row.attempt ? html`<${Badge} tone="warn">after attempt ${row.attempt}<//>` : html`<${Badge}>delayed<//>`) },
+  { id: "why", title: "Why it waits", wide: true, cell: (/** @type {any} */ row) => html`<${Why} row=${row} held=${held.get(row.queue)} />` },
   { id: "put", title: "Put", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.put_at} />` },
   { id: "due", title: "Due in", cell: (/** @type {any} */ row) => (row.gone ? html`<${Badge} tone="good">Left<//>` : html`<${Countdown} deadline=${row.due} over="due" />`) },
   ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} />`) }] : []),

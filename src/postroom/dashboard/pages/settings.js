@@ -28,7 +28,7 @@ function Room() {
   if (!room) return html`<p class="loading" role="status">Loading…</p>`;
   return html`<${Card} title="How it stands"><dl class="facts">
     <div><dt>Store</dt><dd>${room.engine} ${room.ok ? html`<${Badge} tone="good" dot>answers in ${room.latency.toFixed(1)} ms<//>` : html`<${Badge} tone="bad" dot>away<//> ${room.error}`}</dd></div>
-    <div><dt>Keeper</dt><dd>${room.keeper ? html`<${Badge} tone="good" dot>leads<//> and sweeps every ${span(room.sweep_interval)}` : html`<${Badge} tone="bad" dot>none is running<//>`}</dd></div>
+    <div><dt>Keeper</dt><dd>${room.keeper ? html`<${Badge} tone="good" dot>leads<//> ${room.keeper_name ? html`${room.keeper_name}, ` : "and "}sweeps every ${span(room.sweep_interval)}` : html`<${Badge} tone="bad" dot>none is running<//>`}</dd></div>
     ${room.redis_active === null ? null : html`<div><dt>Spool</dt><dd>${room.redis_active ? "not needed: Redis is there" : `in use, with ${room.spooled} messages`}</dd></div>`}
     ${room.memory_used == null ? null : html`<div><dt>Memory</dt><dd>${size(room.memory_used)}${room.memory_limit ? ` of ${size(room.memory_limit)}` : ", without a limit"}</dd></div>`}
     <div><dt>Server time</dt><dd>${absolute(room.now)}</dd></div></dl><//>`;
@@ -61,8 +61,14 @@ function Configuration() {
         { id: "name", title: "Setting", cell: (/** @type {any} */ row) => html`<code>${row.name}</code>` },
         { id: "value", title: "Value", grows: true, cell: (/** @type {any} */ row) => html`<code>${JSON.stringify(row.value)}</code>` },
         { id: "origin", title: "Origin", cell: (/** @type {any} */ row) => html`<${Badge} tone=${row.origin === "default" ? "plain" : "info"}>${row.origin}<//>` },
-      ]} /><//>`)}`;
+      ]} /><//>`)}
+    <${Card} title="What is redacted"><dl class="facts">${RULES.map(([name, words]) => html`<div key=${name}><dt>${words}</dt><dd>${data.redaction[name].length
+      ? data.redaction[name].map((/** @type {string} */ rule, /** @type {number} */ i) => html`${i ? ", " : ""}<code key=${rule}>${rule}</code>`) : html`<span class="faint">none of your own</span>`}</dd></div>`)}</dl>
+      <p class="muted">Beside these: numbers of cards, passwords in addresses, private keys, and what stands behind Bearer or Basic. Who works on a message gets it as it is.</p><//>`;
 }
+
+/** The rules by which values are hidden from those who look. @type {[string, string][]} */
+const RULES = [["parts", "Names that hold"], ["whole", "Names that are"], ["names", "Names like (http.redact)"], ["patterns", "Text like (http.redact_patterns)"]];
 
 function Audit() {
   const { data, error, reload } = useAudit();

@@ -1,17 +1,17 @@
 /** Workers: who works, on what at this moment, since when; who was lost; and what they are told. */
 import { path, post } from "../lib/api.js";
-import { Countdown, everySecond, now } from "../lib/clock.js";
+import { Countdown } from "../lib/clock.js";
 import { useLoaded } from "../lib/data.js";
 import { confirm } from "../lib/dialog.js";
 import { messagesOf } from "../lib/everywhere.js";
-import { plural, size, span } from "../lib/format.js";
+import { plural, size } from "../lib/format.js";
 import { Badge, Card, Empty, Failed, Head, QueueLink } from "../lib/parts.js";
 import { at, href } from "../lib/router.js";
 import { useCan } from "../lib/session.js";
 import { Table } from "../lib/table.js";
-import { When } from "../lib/time.js";
+import { Elapsed, When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
-import { html, useEffect, useRef } from "../lib/ui.js";
+import { html } from "../lib/ui.js";
 
 /** @typedef {{id: string, name: string, state: string, told: string, hears: boolean, memory: number, last_error: string, host: string, pid: number, door: string, role: string, queues: string[], concurrency: number, busy: number,
  *   in_flight: number, ids: string[], started: number, last_seen: number, lost: boolean, versions: Record<string, string>}} Worker */
@@ -49,21 +49,9 @@ function Lane({ worker, rows }) {
       <span class="faint">${worker.lost ? "lost" : `${rows.length} of ${worker.concurrency} busy`}</span>
       ${worker.last_error ? html`<span class="lane-error" title=${worker.last_error}>${worker.last_error}</span>` : null}</div>
     <ul class="places" aria-label=${`Places of ${worker.name}`}>${rows.slice(0, PLACES).map((row) => html`<li key=${`${row.queue} ${row.id}`}><a class="place" href=${href(at`/queues/${row.queue}/messages/${row.id}`)} title=${`${row.queue}, ${row.id}`}>
-        <b>${row.task_name || row.kind || row.queue}</b><span class="place-foot"><${Ran} since=${row.started_at} />${row.deadline == null ? null : html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="until " />`}</span></a></li>`)}
+        <b>${row.task_name || row.kind || row.queue}</b><span class="place-foot"><${Elapsed} since=${row.started_at} />${row.deadline == null ? null : html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="until " />`}</span></a></li>`)}
       ${free > FEW ? html`<li class="place free">${free} free</li>` : Array.from({ length: free }, (_, i) => html`<li key=${`free ${i}`} class="place free">free</li>`)}
       ${more ? html`<li class="faint places-more">and ${more} more</li>` : null}</ul></li>`;
-}
-
-/** How long it has run, counted in place. @param {{since: number}} props */
-function Ran({ since }) {
-  const element = useRef(/** @type {HTMLSpanElement | null} */ (null));
-  useEffect(() => {
-    /** @param {number} time */
-    const show = (time) => { if (element.current) element.current.textContent = time - since < 1_000 ? "0 s" : span(Math.floor((time - since) / 1_000) * 1_000); };
-    show(now());
-    return everySecond(show);
-  }, [since]);
-  return html`<span ref=${element}></span>`;
 }
 
 const COLUMNS = [

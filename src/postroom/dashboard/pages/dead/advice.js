@@ -1,6 +1,6 @@
-/** What a queue says about its own dead letters: what to do about one (`on_dead`), and how many it keeps. */
-import { count } from "../../lib/format.js";
-import { Bar, QueueLink } from "../../lib/parts.js";
+/** What a queue says about its own dead letters: what to do about one (`on_dead`), how many it keeps, and how many it had to let go. */
+import { count, plural } from "../../lib/format.js";
+import { Badge, Bar, QueueLink } from "../../lib/parts.js";
 import { html } from "../../lib/ui.js";
 
 /** Queues that are told of; more would push the letters out of sight. */
@@ -8,12 +8,13 @@ const MOST = 3;
 
 /** @param {{queues: import("../../lib/verdict.js").QueueView[], names: string[]}} props names: only of these; none: of all that have letters */
 export function Advice({ queues, names }) {
-  const meant = queues.filter(({ queue, stats, policy }) => stats.dead && (policy.on_dead || policy.dead_limit) && (!names.length || names.includes(queue)))
+  const meant = queues.filter(({ queue, stats, policy }) => ((stats.dead && (policy.on_dead || policy.dead_limit)) || stats.counters.evicted) && (!names.length || names.includes(queue)))
     .sort((a, b) => b.stats.dead - a.stats.dead).slice(0, MOST);
   if (!meant.length) return null;
   return html`<ul class="advice" aria-label="What their queues say">${meant.map(({ queue, stats, policy }) => html`<li key=${queue}><${QueueLink} queue=${queue} />
     <span class="muted" title=${policy.on_dead}>${policy.on_dead}</span>
-    ${policy.dead_limit ? html`<${Kept} dead=${stats.dead} limit=${policy.dead_limit} />` : null}</li>`)}</ul>`;
+    ${policy.dead_limit ? html`<${Kept} dead=${stats.dead} limit=${policy.dead_limit} />` : null}
+    ${stats.counters.evicted ? html`<${Badge} tone="warn" title="Since the queue is there: the oldest go first. dead_limit and dead_retention say how many it keeps, and for how long.">${plural(stats.counters.evicted, "letter")} gone, beyond its limit or retention<//>` : null}</li>`)}</ul>`;
 }
 
 /** How full it is: behind the limit the oldest go. @param {{dead: number, limit: number}} props */

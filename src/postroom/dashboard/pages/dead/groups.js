@@ -3,6 +3,7 @@ import { path, post } from "../../lib/api.js";
 import { Day } from "../../lib/chart.js";
 import { show } from "../../lib/dialog.js";
 import { count, plural } from "../../lib/format.js";
+import { Markdown } from "../../lib/markdown.js";
 import { Badge, QueueLink } from "../../lib/parts.js";
 import { useCan } from "../../lib/session.js";
 import { When } from "../../lib/time.js";
@@ -55,17 +56,17 @@ export function GroupCard({ group, base, reload }) {
       <span class="muted">${plural(group.count, "letter")} in ${Object.keys(group.queues).map((queue, i) => html`${i ? ", " : ""}<${QueueLink} queue=${queue} />`)},
         since <${When} at=${group.first} />, last <${When} at=${group.last} /></span></p>
     ${known ? html`<dl class="facts">
-      ${known.cause ? html`<div><dt>Cause</dt><dd>${known.cause}</dd></div>` : null}
-      ${known.fix ? html`<div><dt>Fix</dt><dd>${known.fix}</dd></div>` : null}
+      ${known.cause ? html`<div><dt>Cause</dt><dd><${Markdown} text=${known.cause} /></dd></div>` : null}
+      ${known.fix ? html`<div><dt>Fix</dt><dd><${Markdown} text=${known.fix} /></dd></div>` : null}
       ${known.link ? html`<div><dt>Link</dt><dd>${/^https?:\/\//.test(known.link) ? html`<a href=${known.link} rel="noreferrer noopener" target="_blank">${known.link}</a>` : known.link}</dd></div>` : null}
     </dl>
     <ol class="notes" aria-label="Notes">${[...known.changes].reverse().map((change) => html`<li key=${change.at}>
-      ${said(change.what)} <span class="faint">— ${change.author || "somebody"}, <${When} at=${change.at} /></span></li>`)}</ol>` : html`<p class="faint">Nobody has noted anything yet. A group that is resolved opens again with its next letter.</p>`}
+      ${change.what.note ? html`<${Markdown} text=${change.what.note} />` : said(change.what)} <span class="faint">— ${change.author || "somebody"}, <${When} at=${change.at} /></span></li>`)}</ol>` : html`<p class="faint">Nobody has noted anything yet. A group that is resolved opens again with its next letter.</p>`}
   </section>`;
 }
 
-/** What was noted at one time: the words, else which facts. @param {Record<string, string>} what */
-const said = ({ text, ...facts }) => text || Object.entries(facts).map(([name, value]) => `${name}: ${value || "—"}`).join(", ");
+/** Which facts were noted at one time. @param {Record<string, string>} facts */
+const said = (facts) => Object.entries(facts).map(([name, value]) => `${name}: ${value || "—"}`).join(", ");
 
 /** @param {{group: Group, base: string, close: (done?: boolean) => void}} props */
 function Note({ group, base, close }) {
@@ -82,7 +83,7 @@ function Note({ group, base, close }) {
     if (await act(() => post(base + path`/groups/${group.group}/note`, body), { doing: "keep the note", done: "Noted." })) close(true);
   };
   return html`<form class="dialog-form" onSubmit=${submit}>
-    <label class="field"><span>What happened</span><textarea rows="3" autofocus maxlength="2000" ...${bind("text")}></textarea></label>
+    <label class="field"><span>What happened <em>Markdown</em></span><textarea rows="3" autofocus maxlength="2000" ...${bind("text")}></textarea></label>
     <div class="two">
       <label class="field"><span>Status</span><select ...${bind("status")}><option value="open">Open</option><option value="acknowledged">Acknowledged</option><option value="resolved">Resolved</option></select></label>
       <label class="field"><span>Kind of trouble</span><select ...${bind("bucket")}><option value="">Not known yet</option><option value="bug">Bug: repair the code</option>
