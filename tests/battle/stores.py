@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from amqp.exceptions import AMQPError
+from amqp import Message
+from amqp.exceptions import AMQPError, MessageNacked
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -305,7 +306,13 @@ def _rabbitmq(folder: Path) -> Iterator[Store]:
 
 
 class Asker:
-    """Asks RabbitMQ for nothing, over a connection of its own; a lost one is made again the next time."""
+    """Has RabbitMQ write a line of no use, over a connection of its own; a lost one is made again next time.
+
+    It takes the way of an ack: through the log of a quorum queue, which is written when the disk is done with
+    what came before.
+    """
+
+    _QUEUE = "battle.probe"
 
     def __init__(self, node: rabbit.Rabbit) -> None:
         self._node, self._connection = node, node.connect()
@@ -313,12 +320,19 @@ class Asker:
 
     def ask(self) -> None:
         try:
-            self._channel = self._channel or self._connection.channel()
-            self._channel.exchange_declare("amq.topic", "topic", passive=True)
+            self._channel = self._channel or self._opened()
+            with contextlib.suppress(MessageNacked):  # said as soon as it could
+                self._channel.basic_publish_confirm(Message(), routing_key=self._QUEUE)
         except (AMQPError, OSError):
             self.close()
             self._connection, self._channel = self._node.connect(), None
             raise
+
+    def _opened(self) -> Any:
+        channel = self._connection.channel()
+        bounds = {"x-queue-type": "quorum", "x-max-length": 1}
+        channel.queue_declare(self._QUEUE, durable=True, auto_delete=False, arguments=bounds)
+        return channel
 
     def close(self) -> None:
         with contextlib.suppress(AMQPError, OSError):  # it is lost

@@ -113,6 +113,10 @@ LOST = Fault("disconnect", 1.4, 1.45)
         ([*SENT, *AGAIN, *RUNS], Fault("hard", 1.51, 1.6, "v"), "hard"),
         ([*SENT, *AGAIN, *RUNS], Fault("restart", 1.2, 1.3), "restart"),
         ([*SENT, AGAIN[0], *RUNS], Fault("hard", 1.3, 1.4, "v"), "hard"),
+        # It had 60 ms for its ack, and RabbitMQ or the machine no time for it.
+        ([*SENT, *FIRST, "store-0 2.05 slow - 2.01", *SECOND], Fault("restart", 2.06, 3.0), STARVED),
+        ([*SENT, *FIRST, "v-2 2.05 slow - 2.01", *SECOND], Fault("restart", 2.06, 3.0), STARVED),
+        ([*SENT, *FIRST, "store-0 2.03 slow - 2.02", *SECOND], Fault("restart", 2.06, 3.0), ""),
         # It was not at it, or had time enough for its ack.
         ([*SENT, *FIRST, *SECOND], LOST._replace(began=2.03, over=2.1), ""),
         ([*SENT, *FIRST, *SECOND], LOST._replace(began=0.1, over=0.9), ""),

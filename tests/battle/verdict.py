@@ -264,7 +264,9 @@ class Known(NamedTuple):
         return had + max(0.0, killed - at) <= self.window
 
     def _of(self, worker: str) -> list[Fault]:
-        return [fault for fault in self.faults if fault.worker == worker and fault.kind not in POLITE]
+        """What ended it. On RabbitMQ also what ended its connection: over another no ack can be repeated."""
+        whose = ("", worker) if self.amqp else (worker,)
+        return [fault for fault in self.faults if fault.worker in whose and fault.kind not in POLITE]
 
 
 def _judge_one(verdict: Verdict, label: str, story: Story, known: Known) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import random
 import signal
@@ -19,13 +20,16 @@ from pathlib import Path
 import postroom
 from postroom.errors import EngineUnavailable, QueueFull
 from postroom.ids import new_id
+from postroom.limits import LOG_LIMIT
+from postroom.logs import LogEntry
 from postroom.model import State
 from postroom.policy import Policy
+from postroom.queue import Queue
 from postroom.stats import QueueStats
 from tests.chaos.ledger import Ledger, Line, read
 from tests.chaos.load import LEASE, POISON_ATTEMPTS, POLICY, QUEUES, Work, body_with
 from tests.chaos.outside import PATIENCE, REPO, url_of
-from tests.chaos.verdict import Fate
+from tests.chaos.verdict import Fate, History, Told
 
 #: How often the sizes are looked at (seconds).
 _LOOK = 0.02
@@ -116,18 +120,20 @@ class Battle:
         producers: int = 3,
         workers: int = 5,
         url: str = "",
+        fighters_url: str = "",
         policy: Policy = POLICY,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """About the store at this URL; without one, about a SQLite file in the folder.
 
+        `fighters_url`: the same store, with less patience than who looks on must have.
         `environ` is added to the environment of those who fight, and not to that of who looks on.
         """
         self.folder = folder
         self.store = folder / "store.db"
         self.url = url or url_of(self.store, busy_timeout="1m")
         # Shorter than some stops: who waits for a stopped process hears EngineBusy.
-        self._fighters_url = url or url_of(self.store, busy_timeout="2s")
+        self._fighters_url = fighters_url or url or url_of(self.store, busy_timeout="2s")
         self._policy = policy
         self._environ = environ or {}
         self.chance = random.Random(seed)
@@ -195,6 +201,7 @@ class Battle:
     def _kill(self, fighter: Fighter | None, why: str) -> None:
         if fighter and fighter.at_work:
             fighter.kill()
+            self._ledger.note("killed", "-", fighter.name)
             self.kills[why] += 1
             self._enlist(fighter.role)
 
@@ -204,6 +211,7 @@ class Battle:
         if fighter and self._wake is None:
             self.checkpointer_stopped |= fighter is self._checkpointer()
             fighter.stop()
+            self._ledger.note("stopped", "-", fighter.name)
             self._wake = time.monotonic() + seconds, fighter
 
     def _wake_up(self) -> None:
@@ -212,6 +220,7 @@ class Battle:
             self._wake = None
             if fighter.is_stopped:
                 fighter.go_on()
+                self._ledger.note("goes-on", "-", fighter.name)
 
     def _checkpointer(self) -> Fighter | None:
         pid = holder_of(Path(f"{self.store}.checkpoint"))
@@ -239,6 +248,7 @@ class Battle:
         if fighter.process.returncode != -signal.SIGKILL or not poisoned:
             raise AssertionError(f"{fighter.name} ended by itself:\n{fighter.log.read_text()[-3_000:]}")
         fighter.kill()
+        self._ledger.note("killed", "-", fighter.name)
         self.kills["poison"] += 1
         self._enlist(fighter.role)
 
@@ -295,6 +305,28 @@ class Battle:
     def lines(self) -> Iterator[Line]:
         for path in sorted(self.folder.glob("*.ledger")):
             yield from read(path)
+
+    def history(self) -> History:
+        """The logs of all queues, by the clock of the ledgers; what they say is kept beside those."""
+        offset, entries, since = time.time() - time.monotonic(), list[Told](), -math.inf
+        with postroom.open(self.url) as room:
+            for name in QUEUES:
+                log = [
+                    Told(entry.at / 1_000 - offset, entry.event, frozenset(entry.ids), entry.count)
+                    for entry in _all_entries(room.queue(name))
+                ]
+                since = max(since, log[0].at) if len(log) >= LOG_LIMIT else since
+                entries += log
+        told = (f"{at:.3f} {event} {number} {' '.join(sorted(ids))}\n" for at, event, ids, number in entries)
+        (self.folder / "history.txt").write_text("".join(told))
+        return History(entries, since)
+
+
+def _all_entries(queue: Queue) -> Iterator[LogEntry]:
+    log = queue.history(limit=1_000)
+    while log.entries:
+        yield from log.entries
+        log = queue.history(log.cursor, limit=1_000)
 
 
 def _is_drained(stats: QueueStats) -> bool:

@@ -16,7 +16,7 @@ A worker writes:
     begin id token          its handler runs
     end id token            its handler is done; the ack is sent after this line
     failed id token         its handler asked for another attempt
-    acked id token          the engine took the ack
+    acked id token asked    the engine took the ack; `asked`: the moment before the call
     late id token outcome   the engine refused the ack: lost or gone
     unheard id token word   no answer came, so it may have been acked, retried or returned; asked again later
     lost id token           the engine refused a heartbeat: somebody else has it, or will
@@ -26,6 +26,9 @@ A worker writes:
     wrong id                the body is not what was put
     slow - since            a call to the store, or a moment's sleep, has taken a good part of a lease
     poison id token         this message kills its worker now
+Who looks on writes, beside what it puts itself:
+    killed - name           this process is no more; or stopped, and goes-on
+    outage - began forgets  the store was away since then, and may have forgotten so many seconds before
 """
 
 from __future__ import annotations

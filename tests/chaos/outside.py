@@ -8,6 +8,9 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import postroom
+from postroom.errors import EngineUnavailable
+from postroom.room import Room
 from tests.processes import has_stopped
 from tests.sqlite import outside
 
@@ -72,6 +75,17 @@ def wait_until_stopped(pid: int) -> None:
 def url_of(path: Path | str, **options: str) -> str:
     query = "&".join(f"{name}={value}" for name, value in options.items())
     return f"sqlite:///{path}" + (f"?{query}" if query else "")
+
+
+def opened(url: str) -> Room:
+    """A room of this store, which on a machine that is much too busy may not answer at once."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return postroom.open(url)
+        except EngineUnavailable:
+            if time.monotonic() > end:
+                raise
 
 
 def eventually(true: Callable[[], object], patience: float = PATIENCE) -> None:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import postroom
 from postroom.errors import EngineBusy, EngineUnavailable, PartialPut, QueueFull, Uncertain
 from postroom.ids import new_id
 from postroom.model import NewMessage, Put
 from postroom.queue import Queue
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import KEYED, KEYS, QUEUES, body_of
+from tests.chaos.outside import opened
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def _answer(message: NewMessage, put: Put, span: str) -> tuple[object, ...]:
 
 def main(url: str, path: str, seed: str) -> None:
     ledger = Ledger(path)
-    with postroom.open(url) as room:
+    with opened(url) as room:
         producer = Producer([room.queue(name) for name in QUEUES], ledger, random.Random(int(seed)))
         signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
         ledger.note("ready")

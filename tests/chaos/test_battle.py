@@ -36,7 +36,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_done_twice(tmp_path: Pat
         battle.rage(SECONDS / 2, LEAST_KILLS)
         battle.drain()
     stats, dead = battle.remains()
-    verdict = judge(battle.lines(), battle.fates(), dead, LEASE)
+    verdict = judge(battle.lines(), battle.fates(), dead, LEASE, history=battle.history())
     report(battle, verdict, stats)
     assert not verdict.wrong, "\n".join(verdict.wrong[:50])
     assert sum(battle.kills.values()) >= LEAST_KILLS

@@ -1,11 +1,13 @@
 """The verdict: what the ledgers say about a battle, told from nothing but them and who was killed when.
 
 Exact where it can be: the engine numbers the deliveries of a message, so that their order needs no clock.
+The log of the store accuses, and tells what a killed worker did in its last moment; it excuses nobody else.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +20,8 @@ from tests.chaos.ledger import Line
 _BLUR = 0.1
 #: An ack is on its way for this long at most while its process runs (seconds): a turn may wait for the store.
 SETTLE_WINDOW = 10.0
-#: How long it may take from an answer of the engine to the line about it, on a machine that is too busy (s).
-_UNWRITTEN = 1.0
+#: What the one thread of a worker that talks to the engine writes when that has answered.
+_TURNED = {"claimed", "acked", "late", "retried", "returned", "unstarted"}
 
 Span = tuple[float, float]
 
@@ -30,22 +32,56 @@ class Fate(NamedTuple):
     killed_at: float | None = None
     stops: tuple[Span, ...] = ()
     slow: tuple[Span, ...] = ()
+    #: When it last wrote down an answer to a turn.
+    last_turn: float = 0.0
 
 
 class Outage(NamedTuple):
     """The store was away for so long, and may have forgotten what it answered in the seconds before.
 
     `owes`: each process answered for it meanwhile, and has told it everything so many seconds after.
+    `gone`: until then it may have answered; None: it did not when this began.
     """
 
     began: float
     over: float
     forgets: float = 0.0
     owes: float | None = None
+    gone: float | None = None
 
-    def may_have_forgotten(self, since: float, until: float) -> bool:
-        """Whether that concerns an answer which came in this time."""
-        return bool(self.forgets) and since <= self.began + _BLUR and until >= self.began - self.forgets
+    def may_have_forgotten(self, asked: float, answered: float) -> bool:
+        """Whether that concerns a call which was made and came back at these moments."""
+        gone = self.began if self.gone is None else self.gone
+        return bool(self.forgets) and asked <= gone + _BLUR and answered >= self.began - self.forgets
+
+
+class Told(NamedTuple):
+    """One entry in the log of a queue: when, what, to which messages; they may be more than it names."""
+
+    at: float
+    event: str
+    ids: frozenset[str]
+    number: int
+
+
+class History(NamedTuple):
+    """The logs of all queues, which tell of every retry and every reclaim, and of no release."""
+
+    entries: Sequence[Told] = ()
+    #: What was before has been let go.
+    since: float = -math.inf
+
+    def of(self, id: str, since: float, until: float) -> dict[str, float]:
+        """What happened to a message in this time, and when; "unknown": something may have."""
+        window = [told for told in self.entries if since - _BLUR <= told.at <= until + _BLUR]
+        happened = {told.event: told.at for told in window if id in told.ids}
+        if since < self.since or any(told.number > len(told.ids) for told in window):
+            happened.setdefault("unknown", since)
+        return happened
+
+
+#: Whoever shows the judge no log gets no excuse that needs one.
+_NO_HISTORY = History(since=math.inf)
 
 
 class Known(NamedTuple):
@@ -54,13 +90,14 @@ class Known(NamedTuple):
     fates: Mapping[str, Fate]
     lease: float
     outages: Sequence[Outage] = ()
+    history: History = _NO_HISTORY
 
     @property
     def forgetful(self) -> bool:
         return any(outage.forgets for outage in self.outages)
 
-    def forgotten(self, since: float, until: float) -> bool:
-        return any(outage.may_have_forgotten(since, until) for outage in self.outages)
+    def forgotten(self, asked: float, answered: float) -> bool:
+        return any(outage.may_have_forgotten(asked, answered) for outage in self.outages)
 
     def owed(self, delivery: Delivery) -> bool:
         """Whether its answer was that of a process which stood in for the store."""
@@ -88,8 +125,12 @@ class Delivery:
     #: refused the start of the work; "" if it never did.
     answer: str = ""
     answered: float = 0.0
+    #: When the ack was sent that got this answer.
+    settling: float = 0.0
     #: What it may have become by a call that got no answer: acked, retried, returned.
     unheard: str = ""
+    #: Whether its handler asked for another attempt.
+    failed: bool = False
 
     @property
     def handed_back(self) -> bool:
@@ -148,13 +189,17 @@ def judge(
     dead: set[str],
     lease: float,
     outages: Sequence[Outage] = (),
+    history: History = _NO_HISTORY,
 ) -> Verdict:
     """`dead`: the dead letters of the store; only poison may be among them."""
     verdict = Verdict()
     lines = sorted(lines, key=lambda line: line.at)
-    slow = _slow_times(lines)
-    fates = {name: fate._replace(slow=tuple(slow[name])) for name, fate in fates.items()}
-    known = Known(fates, lease, outages)
+    slow, turns = _slow_times(lines), _last_turns(lines)
+    fates = {
+        name: fate._replace(slow=tuple(slow[name]), last_turn=turns.get(name, 0.0))
+        for name, fate in fates.items()
+    }
+    known = Known(fates, lease, outages, history)
     stories, poison = _tell(lines, verdict)
     for id, story in stories.items():
         _judge_put(id, story, id in dead, known, verdict)
@@ -172,6 +217,10 @@ def _slow_times(lines: Iterable[Line]) -> dict[str, list[Span]]:
         if line.word == "slow":
             slow[line.by].append((float(line.rest[0]), line.at))
     return slow
+
+
+def _last_turns(lines: Iterable[Line]) -> dict[str, float]:
+    return {line.by: line.at for line in lines if line.word in _TURNED}
 
 
 # ---- Reading --------------------------------------------------------------------------------------
@@ -194,7 +243,7 @@ def _tell(lines: Iterable[Line], verdict: Verdict) -> tuple[dict[str, Story], se
                 verdict.wrong.append(f"{line.id}: {line.by} got another body than was put")
             case "poison":
                 poison.add(line.id)
-            case "ready" | "closed" | "busy" | "slow":
+            case "ready" | "closed" | "busy" | "slow" | "killed" | "stopped" | "goes-on" | "outage":
                 pass
             case _:
                 _tell_delivery(line, stories[line.id], verdict)
@@ -226,11 +275,12 @@ def _tell_delivery(line: Line, story: Story, verdict: Verdict) -> None:
                 verdict.wrong.append(f"{line.id}: {line.by} began one delivery twice")
             delivery.began = line.at
         case "end" | "failed":
-            delivery.ended = line.at
+            delivery.ended, delivery.failed = line.at, line.word == "failed"
         case "unheard":
             delivery.unheard = rest[0]
         case "acked" | "late" | "unstarted":
             delivery.answer, delivery.answered = line.word, line.at
+            delivery.settling = float(rest[0]) if line.word == "acked" and rest else line.at
         case "retried" | "returned":
             delivery.answer = line.word if rest[0] == "ok" else "late"
 
@@ -279,7 +329,7 @@ def _judge_deliveries(id: str, story: Story, dead: bool, known: Known, verdict: 
         if delivery.began is not None and delivery.began < story.due - _BLUR:
             verdict.wrong.append(f"{id}: begun {story.due - delivery.began:.3f} s before it was due")
     for delivery in deliveries[:-1]:
-        kept = not (known.forgotten(*[delivery.answered] * 2) or known.owed(delivery))
+        kept = not (known.forgotten(delivery.settling, delivery.answered) or known.owed(delivery))
         if delivery.answer == "acked" and kept:
             verdict.wrong.append(f"{id}: given out again after the ack of {delivery.by} was taken")
     for earlier, later in itertools.pairwise(deliveries):
@@ -300,29 +350,39 @@ def _judge_again(id: str, earlier: Delivery, later: Delivery, known: Known, verd
         verdict.causes["owed"] += earlier.began is not None
         return
     early = _is_next(earlier, later) and later.claimed < earlier.asked + known.lease - _BLUR
-    if early and not _is_unwritten(earlier, later, known.fates[earlier.by]):
-        verdict.wrong.append(
-            f"{id}: taken from {earlier.by} {later.claimed - earlier.asked:.3f} s after its claim"
-        )
+    fate, happened = known.fates[earlier.by], known.history.of(id, earlier.asked, later.claimed)
+    if early and not _is_unwritten(earlier, later, fate, happened):
+        after = f"{later.claimed - earlier.asked:.3f} s after its claim"
+        verdict.wrong.append(f"{id}: taken from {earlier.by} {after}; the log says {happened}")
+    cause = _cause(earlier, later, fate)
+    if cause == "unexplained":
+        again = "given out again" if earlier.began is None else "begun again"
+        harmless = f"{earlier.by} was neither killed nor stopped"
+        verdict.wrong.append(f"{id}: {again}, and {harmless}: {earlier} {later}; the log says {happened}")
     if earlier.began is None:
         return
-    fate = known.fates[earlier.by]
-    cause = _cause(earlier, later, fate)
     verdict.causes[cause] += 1
     if cause == "killed":
         assert fate.killed_at is not None
         verdict.taken_down[earlier.by] += 1
         verdict.orphans[id] = fate.killed_at
-    if cause == "unexplained":
-        harmless = f"{earlier.by} was neither killed nor stopped"
-        verdict.wrong.append(f"{id}: begun again, and {harmless}: {earlier} {later}")
 
 
-def _is_unwritten(earlier: Delivery, later: Delivery, fate: Fate) -> bool:
-    """Whether its holder was killed so soon that it may have handed it back without a line about that."""
+def _is_unwritten(earlier: Delivery, later: Delivery, fate: Fate, happened: Mapping[str, float]) -> bool:
+    """Whether its holder handed it back in its last turn, and was killed before it could write that down.
+
+    A retry is in the log. A release is not: there nothing else has happened, and no handler had begun.
+    """
     if earlier.answer or earlier.unheard or fate.killed_at is None:
         return False
-    return earlier.asked <= fate.killed_at <= later.claimed + _UNWRITTEN
+    if happened.keys() == {"retry"}:
+        return earlier.failed and _is_last_act(fate, happened["retry"])
+    return not happened and earlier.began is None and _is_last_act(fate, later.claimed)
+
+
+def _is_last_act(fate: Fate, at: float) -> bool:
+    """Whether no turn was written down since: whoever makes another has written about the one before."""
+    return fate.last_turn <= at + _BLUR
 
 
 def _is_next(earlier: Delivery, later: Delivery) -> bool:
@@ -344,8 +404,8 @@ def _overlaps(spans: Iterable[Span], earlier: Delivery, later: Delivery) -> bool
 
 def _in_flight(delivery: Delivery, at: float) -> bool:
     """Whether this delivery may have been without an answer at that moment."""
-    assert delivery.began is not None
-    return delivery.began <= at and (delivery.ended is None or at - delivery.ended <= SETTLE_WINDOW)
+    since = delivery.asked if delivery.began is None else delivery.began
+    return since <= at and (delivery.ended is None or at - delivery.ended <= SETTLE_WINDOW)
 
 
 def _judge_last(id: str, story: Story, delivery: Delivery, known: Known, verdict: Verdict) -> None:
@@ -355,7 +415,7 @@ def _judge_last(id: str, story: Story, delivery: Delivery, known: Known, verdict
     if delivery.answer == "late" and delivery.unheard == "acked":
         verdict.counts["acked, unheard"] += 1
         return
-    if known.forgotten(story.accepted, story.accepted):  # the message itself, and all that became of it
+    if known.forgotten(story.asked, story.accepted):  # the message itself, and all that became of it
         verdict.counts["lost, forgotten"] += delivery.handed_back
         return
     fate = known.fates[delivery.by]

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-import postroom
 from postroom import Delivery, Retry, Worker
 from postroom.engine import ClaimRequest, Engine
 from postroom.errors import EngineBusy, EngineUnavailable
 from postroom.model import Outcome, Receipt, Settlement, Turned, Verb
 from tests.chaos.ledger import Ledger, Note
 from tests.chaos.load import LEASE, QUEUES, work_of
+from tests.chaos.outside import opened
 
 #: What takes longer than this may cost a lease (seconds): a heartbeat comes a third of a lease after the one
 #: before, and three things that are almost as slow as this may hold it up.
@@ -73,7 +73,7 @@ class Witness:
         except EngineUnavailable:
             self._ledger.note_all(map(_unheard, settlements))
             raise
-        notes: list[Note] = list(map(_settled, settlements, turned.settled))
+        notes = [_settled(*each, asked) for each in zip(settlements, turned.settled, strict=True)]
         notes += (
             ("claimed", leased.message.id, leased.token, leased.deliveries, asked)
             for leased in turned.claimed.deliveries
@@ -97,10 +97,10 @@ class Witness:
         return outcomes
 
 
-def _settled(settlement: Settlement, outcome: Outcome) -> Note:
+def _settled(settlement: Settlement, outcome: Outcome, asked: float) -> Note:
     _, id, token = settlement.receipt
     if settlement.verb is Verb.ACK:
-        return ("acked", id, token) if outcome is Outcome.OK else ("late", id, token, outcome)
+        return ("acked", id, token, asked) if outcome is Outcome.OK else ("late", id, token, outcome)
     return _word(settlement), id, token, outcome
 
 
@@ -141,7 +141,7 @@ def main(url: str, path: str, concurrency: str) -> None:
     output.setFormatter(logging.Formatter("%(asctime)s %(message)s %(error)s", defaults={"error": ""}))
     logging.basicConfig(handlers=[output])
     ledger = Ledger(path)
-    with postroom.open(url) as room:
+    with opened(url) as room:
         room.engine = cast(Engine, Witness(room.engine, ledger))
         handler = Handler(ledger)
         worker = Worker(room, dict.fromkeys(QUEUES, handler), concurrency=int(concurrency))
