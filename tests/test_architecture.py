@@ -30,9 +30,9 @@ MAX_FUNCTION_LINES = 50
 WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs", "model", "stats", "version"}
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine", "checks"}
 ROOM_LEVEL = DOMAIN | {
-    "audit", "charts", "config", "content", "delivery", "draft", "history", "matrix", "policies", "queue",
-    "recent", "role", "room", "rotation", "search", "settings", "source", "staff", "suspects", "telemetry",
-    "through", "timetable", "upcoming",
+    "audit", "call", "charts", "config", "content", "delivery", "draft", "history", "matrix", "policies",
+    "queue", "recent", "role", "room", "rotation", "search", "settings", "source", "staff", "suspects",
+    "telemetry", "through", "timetable", "upcoming",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
@@ -78,10 +78,11 @@ ALLOWED: dict[str, set[str]] = {
     "recent": DOMAIN,
     "role": DOMAIN | {"rotation"},
     "search": DOMAIN,
-    "audit": DOMAIN,
+    "audit": DOMAIN | {"history"},
     "charts": DOMAIN,
     "upcoming": DOMAIN,
-    "queue": DOMAIN | {"audit", "content", "delivery", "draft", "search", "room"},
+    "call": WORDS | {"content"},
+    "queue": DOMAIN | {"audit", "call", "content", "delivery", "draft", "search", "room"},
     "suspects": {"delivery"},
     "staff": DOMAIN | {"audit"},
     "through": DOMAIN,
