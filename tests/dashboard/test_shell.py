@@ -22,6 +22,15 @@ def test_it_opens_and_is_live(eyes: Eyes) -> None:
     expect(eyes.page.get_by_text("No queue yet")).to_be_visible()
 
 
+def test_the_palette_finds_a_queue_that_came_while_it_is_open(eyes: Eyes, room: Room) -> None:
+    eyes.page.keyboard.press("Control+k")
+    eyes.page.get_by_role("combobox").fill("outg")
+    option = eyes.page.get_by_role("option", name="emails.outgoing")
+    expect(option).to_have_count(0)
+    room.queue("emails.outgoing").put({"n": 1})
+    expect(option).to_have_attribute("aria-selected", "true")
+
+
 def test_the_keyboard_finds_a_queue_and_a_page(eyes: Eyes, room: Room) -> None:
     room.queue("emails.outgoing").put({"n": 1})
     expect(eyes.page.get_by_text("No queue yet")).to_have_count(0)

@@ -4,7 +4,7 @@ import { show } from "./dialog.js";
 import { Icon } from "./icons.js";
 import { keyCaps, pressable } from "./keys.js";
 import { at, go } from "./router.js";
-import { createKept } from "./store.js";
+import { createKept, useStore } from "./store.js";
 import { html, useMemo, useRef, useState } from "./ui.js";
 
 /** @typedef {{words: string, hint?: string, icon?: string, run: () => void, keys?: string}} Entry */
@@ -37,12 +37,11 @@ function remembered() {
 
 export const openPalette = () => show({ title: "Go to or do", body: Palette, bare: true });
 
-/** @returns {Entry[]} */
-function entries() {
-  const queues = standing.get()?.queues ?? [];
+/** @param {string[]} queues @returns {Entry[]} */
+function entries(queues) {
   return [
     ...[...sources].flatMap((source) => source()),
-    ...queues.map(({ queue }) => ({ words: queue, hint: "queue", icon: "queues", run: () => go(at`/queues/${queue}`) })),
+    ...queues.map((queue) => ({ words: queue, hint: "queue", icon: "queues", run: () => go(at`/queues/${queue}`) })),
     ...remembered().map(({ queue, id }) => ({ words: id, hint: `recent in ${queue}`, icon: "message", run: () => go(at`/queues/${queue}/messages/${id}`) })),
   ];
 }
@@ -76,13 +75,15 @@ function Palette({ close }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
   const list = useRef(/** @type {HTMLUListElement | null} */ (null));
+  // As one string, which is another one only when a queue came or went: the palette may be open before the first answer.
+  const names = useStore(standing, (room) => (room?.queues ?? []).map(({ queue }) => queue).join("\n"));
   const found = useMemo(() => {
-    const wanted = text.trim();
-    if (!wanted) return entries().slice(0, MOST);
-    const scored = entries().map((entry) => ({ entry, score: fit(wanted, entry.words) })).filter(({ score }) => score > 0);
+    const [wanted, all] = [text.trim(), entries(names.split("\n").filter(Boolean))];
+    if (!wanted) return all.slice(0, MOST);
+    const scored = all.map((entry) => ({ entry, score: fit(wanted, entry.words) })).filter(({ score }) => score > 0);
     scored.sort((a, b) => b.score - a.score);
     return [...scored.slice(0, MOST).map(({ entry }) => entry), ...inQueues(wanted)];
-  }, [text]);
+  }, [text, names]);
   /** @param {Entry | undefined} entry */
   const run = (entry) => { if (entry) { close(); entry.run(); } };
   /** @param {number} step */
