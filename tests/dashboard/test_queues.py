@@ -98,13 +98,13 @@ def test_the_address_holds_the_order_and_the_columns(look: Look, served: Served,
 def test_the_table_tells_how_urgent_what_is_ready_is_and_what_retries(
     look: Look, served: Served, room: Room
 ) -> None:
-    mixed = room.queue("mixed", Policy(backoff="2h", labels={"vip": 200, "normal": 5}))
+    mixed = room.queue("mixed", Policy(labels={"vip": 200, "normal": 5}))
     mixed.put_many([mixed.message(n, priority="normal") for n in range(20)])
     for priority in (200, 200, 77, 255):
         mixed.put({}, priority=priority)
     taken = mixed.claim()
     assert taken
-    taken.fail(RuntimeError("no answer"))
+    taken.fail("no answer", after="2h")
     mixed.put({}, delay="3h")
     room.queue("idle", Policy())
     page = look(served, "/queues").page
@@ -120,14 +120,14 @@ def test_the_table_tells_how_urgent_what_is_ready_is_and_what_retries(
 
 
 def test_what_is_not_counted_to_its_end_is_told_as_the_least(look: Look, served: Served, room: Room) -> None:
-    queue = room.queue("aged", Policy(aging="1h", backoff="2h"))
+    queue = room.queue("aged", Policy(aging="1h"))
     queue.put_many([queue.message(n, priority="high") for n in range(10)])
     for _ in range(2):
         queue.put_many([queue.message(n, priority=3) for n in range(600)])
         queue.put_many([queue.message(n, delay="5h") for n in range(600)])
     taken = queue.claim()
     assert taken
-    taken.fail(RuntimeError("no answer"))
+    taken.fail("no answer", after="2h")
     page = look(served, "/queues").page
     row = page.get_by_role("row", name="aged")
     expect(row.get_by_role("img", name="at least 9 high, 991 at level 3")).to_be_visible()
