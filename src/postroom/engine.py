@@ -64,7 +64,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
-from postroom.stats import Memory, QueueStats, Tally
+from postroom.stats import Backlog, Memory, QueueStats, Tally
 from postroom.waiter import Waiter
 
 
@@ -314,6 +314,16 @@ class Engine(abc.ABC):
         its last, so that n + 1 edges give n counts. `group` (a fingerprint) narrows dead letters. By an
         index and never a look at bodies: an engine whose index does not count goes over 100,000 entries
         at most, the earliest, and says that this is not the whole.
+        """
+
+    @abc.abstractmethod
+    def backlog(self, queue: str) -> Backlog:
+        """What waits, by kind: ready messages (suspects too) by priority, and scheduled ones that retry.
+
+        Bounded, however much waits. A level is counted by its part of the order; an engine whose index does
+        not count goes over 20,000 entries. With `aging` the order tells no level: then the next 1,000
+        messages are looked at, or fewer large ones, and of what is scheduled always the 1,000 due first.
+        What could not be seen as a whole says so, and is then the least that there is.
         """
 
     @abc.abstractmethod

@@ -44,6 +44,8 @@ MAX_TOPIC_ENTRY = 2**20
 
 #: An engine that goes over rows to count them goes over so many in one call.
 MAX_TALLY = 100_000
+#: Where no index tells what is asked of messages, so many of them are looked at, the next ones.
+MAX_LOOKED_AT = 1_000
 
 #: 2025-01-01 UTC. Order counts 32 ticks a millisecond from here in 45 bits: until 2059.
 EPOCH = 1_735_689_600_000

@@ -46,7 +46,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.search import Found, search
-from postroom.stats import QueueStats
+from postroom.stats import Backlog, QueueStats
 
 if TYPE_CHECKING:
     from postroom.room import Room
@@ -211,6 +211,10 @@ class Queue:
 
     def stats(self) -> QueueStats:
         return self.room.engine.stats(self.name)
+
+    def backlog(self) -> Backlog:
+        """What waits, ready by priority, and how many scheduled ones were tried before; a bounded look."""
+        return self.room.engine.backlog(self.name)
 
     def get(self, id: str) -> Entry:
         """This message and where it stands. Raises NotFound."""

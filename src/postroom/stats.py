@@ -27,6 +27,17 @@ class Tally(NamedTuple):
     whole: bool = True
 
 
+class Backlog(NamedTuple):
+    """What waits in a queue: ready messages by priority, the most urgent level first and none that is empty,
+    and how many scheduled ones were tried before. Where it does not say `whole`, there are at least so many.
+    """
+
+    levels: dict[int, int]
+    retrying: int
+    levels_whole: bool = True
+    retrying_whole: bool = True
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one queue stands. `oldest` is the age of the oldest message at the head of its level (with
     aging, where levels mix: of the next ones), `next_priority` that of the message to be claimed next,

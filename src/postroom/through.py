@@ -26,7 +26,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
-from postroom.stats import Memory, QueueStats, Tally
+from postroom.stats import Backlog, Memory, QueueStats, Tally
 from postroom.waiter import Waiter
 
 
@@ -137,6 +137,9 @@ class Through(Engine):
 
     def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
         return self.engine.tally(queue, state, edges, group=group)
+
+    def backlog(self, queue: str) -> Backlog:
+        return self.engine.backlog(queue)
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         return self.engine.move(queue, moves)

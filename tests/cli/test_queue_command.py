@@ -57,6 +57,19 @@ def test_show_says_what_a_queue_promises(inside: Inside, busy: Room) -> None:
     assert "call somebody" in out
 
 
+def test_show_tells_what_waits_by_priority_and_what_retries(inside: Inside, busy: Room) -> None:
+    busy.queue("emails").put("soon", priority="high")
+    taken(busy.queue("emails")).fail("later", after="1h")
+    busy.queue("emails").put("now", priority=255)
+    shown = inside.run("queue", "show", "emails", "--json").json
+    assert shown["levels"] == {"255": 1, "5": 3}
+    assert (shown["retrying"], shown["levels_whole"], shown["retrying_whole"]) == (1, True, True)
+    rows = [line.split() for line in inside.run("queue", "show", "emails").out.splitlines()]
+    assert ["levels", "255", "=", "1,", "5", "=", "3"] in rows
+    empty = [line.split() for line in inside.run("queue", "show", "quiet").out.splitlines()]
+    assert ["levels", "-"] in empty
+
+
 def test_a_pause_may_end_by_itself(inside: Inside, busy: Room) -> None:
     ran = inside.run("queue", "pause", "emails", "--for", "15m", "--reason", "deploy 1.2")
     until = busy.queue("emails").info().paused_until

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from playwright.sync_api import expect
+from playwright.sync_api import Request, expect
 
 from postroom import Policy, Worker, charts
 from postroom.http import tokens
@@ -92,6 +93,68 @@ def test_the_address_holds_the_order_and_the_columns(look: Look, served: Served,
         eyes.page.reload()
         expect(names).to_have_text(["idle", "gamma", "alpha", "beta"])
         expect(workers).to_have_count(0)
+
+
+def test_the_table_tells_how_urgent_what_is_ready_is_and_what_retries(
+    look: Look, served: Served, room: Room
+) -> None:
+    mixed = room.queue("mixed", Policy(labels={"vip": 200, "normal": 5}))
+    mixed.put_many([mixed.message(n, priority="normal") for n in range(20)])
+    for priority in (200, 200, 77, 255):
+        mixed.put({}, priority=priority)
+    taken = mixed.claim()
+    assert taken
+    taken.fail("no answer", after="2h")
+    mixed.put({}, delay="3h")
+    room.queue("idle", Policy())
+    page = look(served, "/queues").page
+    row = page.get_by_role("row", name="mixed")
+    expect(row.get_by_role("img", name="2 vip, 1 at level 77, 20 normal")).to_be_visible()
+    place = page.get_by_role("columnheader", name="Retrying").evaluate("cell => cell.cellIndex")
+    expect(row.locator("td").nth(place)).to_have_text("1")
+    expect(page.get_by_role("row", name="idle").locator("td").nth(place)).to_have_text("0")
+    expect(page.get_by_role("row", name="idle").locator(".levelled .bar")).to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(row.get_by_role("img", name="2 vip")).to_be_hidden()
+    expect(page.get_by_role("columnheader", name="Retrying")).to_be_hidden()
+
+
+def test_what_is_not_counted_to_its_end_is_told_as_the_least(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("aged", Policy(aging="1h"))
+    queue.put_many([queue.message(n, priority="high") for n in range(10)])
+    for _ in range(2):
+        queue.put_many([queue.message(n, priority=3) for n in range(600)])
+        queue.put_many([queue.message(n, delay="5h") for n in range(600)])
+    taken = queue.claim()
+    assert taken
+    taken.fail("no answer", after="2h")
+    page = look(served, "/queues").page
+    row = page.get_by_role("row", name="aged")
+    expect(row.get_by_role("img", name="at least 9 high, 991 at level 3")).to_be_visible()
+    place = page.get_by_role("columnheader", name="Retrying").evaluate("cell => cell.cellIndex")
+    expect(row.locator("td").nth(place)).to_have_text("1+")
+
+
+def test_of_many_queues_only_those_in_sight_are_looked_into(look: Look, served: Served, room: Room) -> None:
+    for number in range(200):
+        room.queue(f"q{number:03}").put({})
+    room.queue("q001").purge()
+    eyes = look(served, "/")
+    asked: list[list[str]] = []
+
+    def note(request: Request) -> None:
+        if "/backlogs" in request.url:
+            asked.append(parse_qs(urlsplit(request.url).query)["queue"])
+
+    eyes.page.on("request", note)
+    eyes.go("/queues")
+    expect(eyes.page.get_by_role("row", name="q000").get_by_role("img", name="1 normal")).to_be_visible()
+    eyes.page.evaluate("document.querySelector('.table-frame').scrollTop = 100 * 40")
+    expect(eyes.page.get_by_role("row", name="q110").get_by_role("img", name="1 normal")).to_be_visible()
+    names = {name for each in asked for name in each}
+    assert {"q000", "q110"} <= names
+    assert not {"q001", "q050", "q199"} & names
+    assert max(map(len, asked)) < 40
 
 
 def test_a_key_pauses_the_queue_that_is_shown(look: Look, served: Served, room: Room) -> None:
@@ -193,8 +256,8 @@ def test_what_will_be_tried_again_and_what_is_done_have_tabs(look: Look, served:
     tabs = page.get_by_role("group", name="What to show")
     expect(tabs.get_by_role("button", name="Scheduled")).to_have_text(re.compile(r"Scheduled\s*2"))
     expect(tabs.get_by_role("button", name="Retrying")).to_have_text(re.compile(r"Retrying\s*1$"))
-    for _ in range(100):  # due later than those two: of more than are looked at, what was found is the least
-        queue.put({}, delay="1d")
+    # Due later than those two: of more than are looked at, what was found is the least.
+    queue.put_many([queue.message({}, delay="1d") for _ in range(1_000)])
     expect(tabs.get_by_role("button", name="Retrying")).to_have_text(re.compile(r"Retrying\s*1\+$"))
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("table", name="done messages of pay")).to_contain_text("fine")

@@ -276,6 +276,30 @@ def test_a_table_of_queues_has_its_last_hour_in_one_answer(http: httpx.Client) -
     assert found["done"]["charted"] in ([], [None]), "a rate takes two samples"
 
 
+def test_what_waits_is_counted_by_priority_and_by_whether_it_retries(http: httpx.Client) -> None:
+    for priority in (5, "high", 255, 5):
+        http.post("/queues/mixed/messages", json={"body": 1, "priority": priority})
+    (taken,) = http.post("/queues/mixed/claim", json={}).json()["deliveries"]
+    http.post(f"/deliveries/{taken['receipt']}/retry", json={"after": "1h"})
+    http.post("/queues/a%2Fb/messages", json={"body": 1, "delay": "1h"})
+    found = http.get("/backlogs", params={"queue": ["mixed", "a/b", "nobody"]}).json()["backlogs"]
+    levels = [{"priority": 10, "count": 1}, {"priority": 5, "count": 2}]
+    assert found == [
+        {"queue": "mixed", "levels": levels, "levels_whole": True, "retrying": 1, "retrying_whole": True},
+        {"queue": "a/b", "levels": [], "levels_whole": True, "retrying": 0, "retrying_whole": True},
+        {"queue": "nobody", "levels": [], "levels_whole": True, "retrying": 0, "retrying_whole": True},
+    ]
+    assert "nobody" not in {each["queue"] for each in http.get("/queues").json()["queues"]}
+
+
+def test_more_backlogs_than_a_screen_has_rows_are_refused(http: httpx.Client) -> None:
+    names = [f"q{number}" for number in range(101)]
+    assert http.get("/backlogs", params={"queue": names[:100]}).status_code == 200
+    assert http.get("/backlogs", params={"queue": names}).json()["code"] == "invalid_input"
+    assert http.get("/backlogs").status_code == 400
+    assert http.get("/backlogs", params={"queue": "no{brace"}).status_code == 400
+
+
 def test_what_is_due_is_counted_by_time(http: httpx.Client) -> None:
     for delay in ("5m", "5m", "30m"):
         http.post("/queues/coming/messages", json={"body": 1, "delay": delay})

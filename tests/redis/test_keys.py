@@ -97,6 +97,7 @@ def use_what_operators_use(engine: RedisEngine, dead: str) -> None:
     engine.find("q", State.DEAD, group=group)
     engine.tally("q", State.DEAD, [0, 1], group=group)
     engine.tally("q", State.SCHEDULED, [0, 1])
+    engine.backlog("q")
     engine.get("q", [new.id, dead])
     engine.stored("q", new.id)
     engine.log("q", after="")

@@ -470,6 +470,16 @@ def test_a_tally_goes_over_so_many_rows_and_no_further(
     assert engine.tally(QUEUE, State.SCHEDULED, edges) == ([5, 2, 0], False)
 
 
+def test_levels_are_counted_so_far_and_the_books_know_the_rest_of_one(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(engine, *(NewMessage(priority=level) for level in [9] * 2 + [5] * 20 + [0] * 3))
+    monkeypatch.setattr(finding, "_MOST_COUNTED", 12)  # four a level
+    assert engine.backlog(QUEUE) == ({9: 2, 5: 20, 0: 3}, 0, True, True)
+    put(engine, *(NewMessage(priority=0) for _ in range(7)))
+    assert engine.backlog(QUEUE) == ({9: 2, 5: 4, 0: 4}, 0, False, True)
+
+
 def test_what_an_older_release_pauses_has_no_end(
     engine: SqliteEngine, path: Path, clock: ManualClock
 ) -> None:

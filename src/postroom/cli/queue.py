@@ -66,6 +66,7 @@ def ls(url: Url = None, json: Json = False) -> None:
 def show(queue: Queue, url: Url = None, json: Json = False) -> None:
     """Show one queue: how it stands, and what it promises to everybody who uses it.
 
+    `levels` is what is ready by priority; where it or `retrying` is not whole, there are at least so many.
     The promises are those in the store; what postroom.toml says is `postroom config show --queue`.
 
     \b
@@ -77,7 +78,8 @@ def show(queue: Queue, url: Url = None, json: Json = False) -> None:
 
     with opened(url) as room:
         info, stats = room.queue(queue).info(), room.engine.stats(queue)
-    standing, policy = _standing(info, stats), info.policy.to_text()
+        backlog = room.queue(queue).backlog()
+    standing, policy = _standing(info, stats) | backlog._asdict(), info.policy.to_text()
     if json:
         output.as_json(standing | {"policy": policy})
         return
@@ -266,7 +268,7 @@ def _paused(info: QueueInfo) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} = {number}" for key, number in value.items())
+        return ", ".join(f"{key} = {number}" for key, number in value.items()) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value in (None, "") else str(value)

@@ -69,9 +69,9 @@ RIGHTS: dict[str, Action] = {
     name: action
     for action, names in {
         Action.PUBLIC: "health dashboard.show session.create session.delete session.show",
-        Action.READ: "metrics queue.list queue.show queue.stats queue.history message.find message.show "
-        "dead.list dead.show dead.groups breaker.list schedule.list worker.list topic.list "
-        "topic.read event.stream counters.show samples.show upcoming.show mark.list sla.show "
+        Action.READ: "metrics queue.list queue.show queue.stats queue.backlog queue.history "
+        "message.find message.show dead.list dead.show dead.groups breaker.list schedule.list worker.list "
+        "topic.list topic.read event.stream counters.show samples.show upcoming.show mark.list sla.show "
         "job.list job.show schema.show service.list service.stats archive.list archive.show archive.groups",
         Action.AUDIT: "audit.list",
         Action.RAW: "message.raw dead.export archive.export",

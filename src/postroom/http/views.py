@@ -178,6 +178,26 @@ class QueueList(msgspec.Struct):
     cursor: str | None = None
 
 
+class Level(msgspec.Struct):
+    priority: int
+    count: int
+
+
+class BacklogView(msgspec.Struct, kw_only=True):
+    """What waits in a queue: ready messages by priority, the most urgent level first, and how many scheduled
+    ones were tried before. Unless `whole`, there are at least so many."""
+
+    queue: str
+    levels: list[Level]
+    levels_whole: bool
+    retrying: int
+    retrying_whole: bool
+
+
+class Backlogs(msgspec.Struct):
+    backlogs: list[BacklogView]
+
+
 # --- deliveries -----------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from postroom.ids import replay_id
 from postroom.logs import Group, Log
 from postroom.model import Action, Entry, Move, Moved, Page, State
 from postroom.policy import Policy
-from postroom.stats import COUNTERS, QueueStats, Tally
+from postroom.stats import COUNTERS, Backlog, QueueStats, Tally
 from postroom.through import Through
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ class Shelf(Through):
             if _is_meant(letter, group, None):
                 counts[bisect_right(edges, letter.failed_at or 0)] += 1
         return Tally(counts[1:-1])
+
+    def backlog(self, queue: str) -> Backlog:
+        return Backlog({}, 0)  # in an archive nothing waits
 
     def log(self, queue: str, *, after: str | None = None, limit: int = 100) -> Log:
         raise InvalidInput("canary: RabbitMQ tells nobody whether an event was handled; replay one by its id")

@@ -116,10 +116,10 @@ export function Menu({ label = "More", items }) {
   </div>`;
 }
 
-/** A bar of parts. @param {{parts: {value: number, tone: string, words: string}[]}} props */
-export function Bar({ parts }) {
+/** A bar of parts. @param {{parts: {value: number, tone: string, words: string}[], about?: string}} props about: said before its parts, where there are more of them */
+export function Bar({ parts, about = "" }) {
   const sum = parts.reduce((all, part) => all + part.value, 0);
-  const words = parts.filter((part) => part.value).map((part) => part.words).join(", ") || "empty";
-  return html`<span class="bar" role="img" aria-label=${words} title=${words}>
+  const words = about + parts.filter((part) => part.value).map((part) => part.words).join(", ") || "empty";
+  return html`<span class=${`bar${about ? " more" : ""}`} role="img" aria-label=${words} title=${words}>
     ${sum ? parts.map((part) => html`<i key=${part.words} class=${part.tone} style=${{ flexGrow: part.value / sum }}></i>`) : null}</span>`;
 }

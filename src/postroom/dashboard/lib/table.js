@@ -38,12 +38,12 @@ export function useSelection(of) {
  * @param {{name: string, columns: Column[], rows: Row[], keyOf?: (row: Row) => string, open?: (row: Row) => void,
  *   link?: (row: Row) => string, selection?: Selection, rowClass?: (row: Row) => string, total?: number,
  *   pending?: number, showNew?: () => void, more?: () => void, hasMore?: boolean, isLoading?: boolean,
- *   view?: (first: number, isStill: boolean) => void, fill?: boolean, empty?: any}} props
- *   name: for screen readers; fill: takes the height that is left and scrolls inside
+ *   view?: (first: number, isStill: boolean) => void, inSight?: (keys: string[]) => void, fill?: boolean, empty?: any}} props
+ *   name: for screen readers; fill: takes the height that is left and scrolls inside; inSight: is told which rows are, whenever others are
  */
 export function Table({
   name, columns, rows: given, keyOf = (row) => row.id, open, selection, rowClass, total, pending = 0, showNew, more,
-  hasMore = false, isLoading = false, view, fill = false, empty,
+  hasMore = false, isLoading = false, view, inSight, fill = false, empty,
 }) {
   const order = useColumns(columns, given);
   const { sorted: rows, shown } = order;
@@ -58,6 +58,8 @@ export function Table({
     view?.(Math.floor(top / ROW), top < ROW && !selection?.selected.size);
     if (hasMore && !isLoading && (!isLarge || to >= rows.length - LARGE)) more?.();
   });
+  const seen = inSight ? (fill ? rows.slice(Math.floor(top / ROW), Math.ceil((top + height) / ROW)) : rows).map(keyOf) : [];
+  useEffect(() => inSight?.(seen), [seen.join("\n")]);
 
   const at = () => rows.findIndex((row) => keyOf(row) === current);
   /** @param {number} index */

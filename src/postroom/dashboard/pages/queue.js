@@ -1,5 +1,6 @@
 /** One queue: its verdict, what it promises and where that was said, its charts, and its messages by state. */
 import { path, post } from "../lib/api.js";
+import { retryingOf, useBacklogs } from "../lib/backlog.js";
 import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
 import { short, span } from "../lib/format.js";
@@ -15,7 +16,7 @@ import { When } from "../lib/time.js";
 import { html, useState } from "../lib/ui.js";
 import { findingsOf, guardOf } from "../lib/verdict.js";
 import { Charts } from "./overview.js";
-import { Messages, tabsOf, useRetrying } from "./queue/messages.js";
+import { Messages, tabsOf } from "./queue/messages.js";
 import { pausing, Promise95, purge, VerdictBadge } from "./queues.js";
 
 /** @param {{queue: string}} props */
@@ -27,7 +28,7 @@ export function Queue({ queue }) {
   const breakers = useLoaded("breakers", { every: 5_000, when: (event) => event.name === "audit" });
   const [tab, setTab] = useQuery("show", "ready");
   const stats = room?.queues.find((each) => each.queue === queue) ?? view?.stats;
-  const retrying = useRetrying(queue, stats?.scheduled ?? 0);
+  const backlog = useBacklogs([queue], stats ? [stats] : []).get(queue);
   const up = { href: href("/queues"), words: "Queues" };
   if (error && !view) return html`<${Head} title=${queue} up=${up} /><${Card}><${Failed} error=${error} retry=${reload} /><//>`;
   if (!view) return html`<${Head} title=${queue} up=${up} /><p class="loading" role="status">Loading…</p>`;
@@ -37,7 +38,7 @@ export function Queue({ queue }) {
       sub=${findings.length ? findings.map((each) => each.cause).join("; ") : null}><${Actions} queue=${queue} paused=${stats.paused} reload=${reload} /><//>
     <${Figures} stats=${stats} view=${view} promise=${promise} />
     <${Tabs} name="What to show" value=${tab} set=${setTab} options=${[
-      ...tabsOf(stats, view.policy, retrying), { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
+      ...tabsOf(stats, view.policy, retryingOf(backlog, stats.scheduled)), { value: "charts", words: "Charts" }, { value: "policy", words: "Policy" }, { value: "history", words: "History" }]} />
     ${tab === "charts" ? html`<${QueueCharts} queue=${queue} target=${promise?.target} />`
       : tab === "policy" ? html`<${PolicyCard} policy=${view.policy} origins=${view.origins} />`
       : tab === "history" ? html`<${History} queue=${queue} />`

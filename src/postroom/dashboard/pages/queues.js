@@ -1,5 +1,6 @@
 /** Queues: all of them, how each stands, and its verdict in a word. */
 import { path, post } from "../lib/api.js";
+import { LevelBar, retryingOf, useBacklogs } from "../lib/backlog.js";
 import { Sparkline } from "../lib/chart.js";
 import { Countdown } from "../lib/clock.js";
 import { lookAgain, pace, standing, useLoaded } from "../lib/data.js";
@@ -53,6 +54,8 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
   const view = new Map(views.map((each) => [each.queue, each]));
   const promise = new Map(sla.map((each) => [each.queue, each]));
   const mayPause = useCan("pause"), mayPurge = useCan("purge");
+  const [inSight, setInSight] = useState(/** @type {string[]} */ ([]));
+  const backlogs = useBacklogs(inSight, stats);
   const rows = stats.map((each) => ({ ...each, id: each.queue, finding: findingsOf(each, view.get(each.queue), promise.get(each.queue), guardOf(breakers, each.queue))[0] }));
   /** @param {any} row */
   const actions = (row) => [
@@ -64,9 +67,10 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
   const columns = [
     { id: "queue", ...by((row) => row.queue), title: "Queue", cell: (/** @type {any} */ row) => html`<${GroupedLink} queue=${row.queue} />` },
     { id: "verdict", title: "Verdict", cell: (/** @type {any} */ row) => html`<${VerdictBadge} finding=${row.finding} stats=${row} />` },
-    { id: "ready", ...by((row) => row.ready), title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.ready) },
+    { id: "ready", ...by((row) => row.ready), title: "Ready", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Ready} stats=${row} backlog=${backlogs.get(row.queue)} labels=${view.get(row.queue)?.policy.labels} />` },
     { id: "processing", ...by((row) => row.processing), title: "Processing", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => inFlight(row, view.get(row.queue)) },
     { id: "scheduled", ...by((row) => row.scheduled), title: "Scheduled", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.scheduled) },
+    { id: "retrying", title: "Retrying", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Retrying} stats=${row} backlog=${backlogs.get(row.queue)} />` },
     { id: "dead", ...by((row) => row.dead), title: "Dead", align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(row.dead, "bad-words") },
     { id: "pace", ...by((row) => pace(row.queue, "acked") ?? 0), title: "Done", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<span class="paced"><${Trend} values=${trends[row.queue] ?? []} />${done(row.queue)}</span>` },
     ...(staff ? [{ id: "workers", ...by((row) => staff[row.queue] ?? 0), title: "Workers", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => number(staff[row.queue] ?? 0) }] : []),
@@ -75,7 +79,16 @@ export function QueueTable({ stats, views = [], sla = [], fill = false, isLoadin
     { id: "sla", ...by((row) => promise.get(row.queue)?.p95 ?? 0), title: "p95 wait", wide: true, align: /** @type {const} */ ("end"), cell: (/** @type {any} */ row) => html`<${Promise95} sla=${promise.get(row.queue)} />` },
     ...(fill && (mayPause || mayPurge) ? [{ id: "actions", title: "", label: "Actions", width: "48px", cell: (/** @type {any} */ row) => html`<${Menu} label=${`Actions for ${row.queue}`} items=${actions(row)} />` }] : []),
   ];
-  return html`<${Table} name="Queues" fill=${fill} columns=${columns} rows=${rows} isLoading=${isLoading} empty=${empty} open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}`)} />`;
+  return html`<${Table} name="Queues" fill=${fill} columns=${columns} rows=${rows} isLoading=${isLoading} empty=${empty} inSight=${setInSight} open=${(/** @type {any} */ row) => go(at`/queues/${row.queue}`)} />`;
+}
+
+/** How many are ready, and how urgent they are. @param {{stats: import("../lib/data.js").QueueStats, backlog?: import("../lib/backlog.js").Backlog, labels?: Record<string, number>}} props */
+const Ready = ({ stats, backlog, labels }) => html`<span class="levelled">${number(stats.ready)}${stats.ready && backlog?.levels.length ? html`<span class="wide-only"><${LevelBar} backlog=${backlog} labels=${labels} /></span>` : null}</span>`;
+
+/** What failed and will be tried again, of what is scheduled. @param {{stats: import("../lib/data.js").QueueStats, backlog?: import("../lib/backlog.js").Backlog}} props */
+function Retrying({ stats, backlog }) {
+  const known = retryingOf(backlog, stats.scheduled);
+  return html`<span class=${known && known !== "0" ? "" : "zero"} title=${known === undefined && backlog ? "None of those that are due first" : undefined}>${known ?? "—"}</span>`;
 }
 
 /** @param {string} queue */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -16,7 +17,7 @@ from postroom.limits import LOG_LIMIT, MAX_BATCH, MAX_CLAIM_BYTES, MAX_PRIORITY
 from postroom.logs import Group, LogEntry
 from postroom.model import Message, Receipt, State
 from postroom.policy import Policy, ticks
-from postroom.stats import Tally
+from postroom.stats import Backlog, Tally
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED, _PROCESSING, _DEAD = State.READY, State.SCHEDULED, State.PROCESSING, State.DEAD
@@ -311,6 +312,13 @@ class MemoryState(QueueState):
         for at, _ in self._rows(state, group, None, 0):
             counts[bisect_right(edges, at)] += 1
         return Tally(counts[1:-1])
+
+    def backlog(self) -> Backlog:
+        """By a pass over what waits, as `page` does it."""
+        waiting = self._waiting
+        ready = Counter(waiting[id].message.priority for _, id in self._rows(_READY, None, None, 0))
+        retrying = sum(waiting[id].attempt > 0 for _, id in self._rows(_SCHEDULED, None, None, 0))
+        return Backlog(dict(sorted(ready.items(), reverse=True)), retrying)
 
     def page(
         self,

@@ -37,6 +37,7 @@ from postroom.model import (
     State,
     Verb,
 )
+from postroom.stats import Backlog
 
 Argument = bytes | str | int
 
@@ -84,6 +85,15 @@ def stored_of(reply: list[bytes] | None) -> list[Stored]:
     """What `stored` says: a key and a value by turns."""
     pairs = zip((reply or [])[::2], (reply or [])[1::2], strict=True)
     return [Stored(key.decode("utf-8", "replace"), value) for key, value in pairs]
+
+
+def backlog_of(reply: list[Any] | None) -> Backlog:
+    """What `backlog` says: a priority and a count by turns, the most urgent first; then what retries."""
+    if reply is None:
+        return Backlog({}, 0)
+    flat, levels_whole, retrying, retrying_whole = reply
+    levels = dict(zip(flat[::2], flat[1::2], strict=True))
+    return Backlog(levels, retrying, bool(levels_whole), bool(retrying_whole))
 
 
 # --- receipts -----------------------------------------------------------------------------------

@@ -19,13 +19,7 @@ from postroom.engines.redis import calls, checks, scripts
 from postroom.engines.redis.client import Client, Script
 from postroom.engines.redis.inspection import inspect, server_time
 from postroom.engines.redis.names import Names
-from postroom.engines.redis.packing import (
-    draft,
-    entries_of,
-    policy_parts,
-    raw_id,
-    utf8,
-)
+from postroom.engines.redis.packing import draft, entries_of, policy_parts, raw_id, utf8
 from postroom.engines.redis.records import RedisRecords
 from postroom.engines.redis.registry import Registry
 from postroom.engines.redis.topics import Topics
@@ -36,6 +30,7 @@ from postroom.findings import Finding
 from postroom.limits import (
     AUDIT,
     MAX_BODY,
+    MAX_LOOKED_AT,
     TOPIC_LIMIT,
     check_after,
     check_batch,
@@ -66,7 +61,7 @@ from postroom.model import (
 )
 from postroom.policy import Policy
 from postroom.records import Records
-from postroom.stats import COUNTERS, Memory, QueueStats, Tally
+from postroom.stats import COUNTERS, Backlog, Memory, QueueStats, Tally
 from postroom.waiter import Waiter
 
 _DEFAULT = Policy()
@@ -312,6 +307,9 @@ class RedisEngine(Engine):
         by = "d" if state is State.SCHEDULED else "x" if group is None else "g"
         counts = self._run(scripts.TALLY, queue, by, utf8(group or "", "group"), *edges)
         return Tally(counts or [0] * (len(edges) - 1))
+
+    def backlog(self, queue: str) -> Backlog:
+        return calls.backlog_of(self._run(scripts.BACKLOG, queue, MAX_LOOKED_AT))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

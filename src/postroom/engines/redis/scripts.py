@@ -91,6 +91,7 @@ STORED = _compose("stored", _LOOK, *_STEPS, "show")
 FIND = _compose("find", _LOOK, *_STEPS, "show")
 GROUPS = _compose("groups", _LOOK, "books")
 TALLY = _compose("tally", _LOOK, "books")
+BACKLOG = _compose("backlog", _LOOK, "books", "format")
 LOG = _compose("log", _LOOK, "books", "stream")
 
 PUBLISH = _compose("publish", _WRITE)

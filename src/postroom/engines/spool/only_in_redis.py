@@ -10,7 +10,7 @@ from postroom.engine import Engine
 from postroom.limits import TOPIC_LIMIT
 from postroom.logs import Group, Log, Stored, TopicPage
 from postroom.model import Entry, Move, Moved, Page, State
-from postroom.stats import Tally
+from postroom.stats import Backlog, Tally
 
 T = TypeVar("T")
 
@@ -51,6 +51,9 @@ class OnlyInRedis(Engine):
 
     def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
         return self._ask(lambda primary: primary.tally(queue, state, edges, group=group))
+
+    def backlog(self, queue: str) -> Backlog:
+        return self._ask(lambda primary: primary.backlog(queue))
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

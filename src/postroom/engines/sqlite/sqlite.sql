@@ -346,6 +346,22 @@ SELECT count(*) FROM (
     WHERE queue = :queue AND era = :era AND state = 0 AND due >= :from AND due < :until LIMIT :limit
 );
 
+-- name: count_level  a part of the order
+SELECT count(*) FROM (
+    SELECT 1 FROM postroom_message
+    WHERE queue = :queue AND era = :era AND suspect = :suspect AND state = 1 AND rank >= :from AND rank < :until LIMIT :limit
+);
+
+-- name: next_levels
+SELECT rank, priority FROM postroom_message
+WHERE queue = :queue AND era = :era AND suspect = :suspect AND state = 1 ORDER BY rank, id LIMIT :limit;
+
+-- name: count_retrying  among those that are due first
+SELECT count(*) FROM (
+    SELECT attempt FROM postroom_message
+    WHERE queue = :queue AND era = :era AND state = 0 ORDER BY due, priority DESC, id LIMIT :limit
+) WHERE attempt > 0;
+
 -- name: tally_dead
 SELECT count(*) FROM (
     SELECT 1 FROM postroom_message

@@ -30,7 +30,7 @@ from postroom.model import (
     Turned,
 )
 from postroom.policy import Policy
-from postroom.stats import QueueStats, Tally
+from postroom.stats import Backlog, QueueStats, Tally
 from postroom.waiter import Waiter
 
 T = TypeVar("T")
@@ -183,6 +183,9 @@ class SteppedEngine(Engine):
     def tally(self, queue: str, state: State, edges: Sequence[int], *, group: str | None = None) -> Tally:
         check_tally(state, edges, group)
         return self._look(queue, lambda seen, now: seen.tally(state, edges, group))
+
+    def backlog(self, queue: str) -> Backlog:
+        return self._look(queue, lambda state, now: state.backlog())
 
     def move(self, queue: str, moves: Sequence[Move]) -> list[Moved]:
         self.check_moves(moves)

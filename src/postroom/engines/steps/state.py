@@ -21,7 +21,7 @@ from postroom.model import (
     State,
 )
 from postroom.policy import Policy, stamped
-from postroom.stats import QueueStats, Tally
+from postroom.stats import Backlog, QueueStats, Tally
 
 #: Kept here because Python 3.11 takes 0.1 µs to find the member of an enumeration: not once a message.
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
@@ -178,6 +178,10 @@ class QueueState(Books):
     @abc.abstractmethod
     def tally(self, state: State, edges: Sequence[int], group: str | None) -> Tally:
         """How many scheduled messages are due, or letters died, between each two edges."""
+
+    @abc.abstractmethod
+    def backlog(self) -> Backlog:
+        """Ready messages by priority, and how many scheduled ones were tried before."""
 
     @abc.abstractmethod
     def page(

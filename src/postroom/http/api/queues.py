@@ -14,12 +14,15 @@ from postroom.errors import InvalidInput
 from postroom.http.looking import lines
 from postroom.http.problems import unknown_field
 from postroom.http.service import AtDesk, named
-from postroom.http.views import QueueList, QueueView, Request, Span
-from postroom.limits import MAX_BATCH, check_limit
+from postroom.http.views import Backlogs, BacklogView, Level, QueueList, QueueView, Request, Span
+from postroom.limits import MAX_BATCH, check_between, check_limit
 from postroom.logs import LogEntry
 from postroom.policy import SETTINGS, Policy
 from postroom.room import Room
 from postroom.stats import QueueStats
+
+#: Queues whose backlog is told in one answer: as many as a large screen has rows, because each is a look.
+_MOST_BACKLOGS = 100
 
 
 class Pause(Request):
@@ -87,6 +90,25 @@ def _whole(room: Room, name: str) -> QueueView:
 async def queue_stats(desk: AtDesk, queue: FromPath[str]) -> QueueStats:
     """How a queue stands, from counters; one that does not exist is all zero."""
     return await desk.call(desk.queue(queue).stats)
+
+
+@get("/backlogs", opt={"action": "queue.backlog"})
+async def backlogs(desk: AtDesk, queue: FromQuery[list[str]]) -> Backlogs:
+    """What waits in these queues (`queue`, up to 100 times): ready by priority, and scheduled that retries.
+    In each a bounded look; one that does not exist is empty."""
+    check_between("queues", len(queue), 1, _MOST_BACKLOGS)
+    return await desk.call(lambda: Backlogs([_backlog(desk.room, name) for name in queue]))
+
+
+def _backlog(room: Room, name: str) -> BacklogView:
+    found = room.queue(name).backlog()
+    return BacklogView(
+        queue=name,
+        levels=[Level(priority, count) for priority, count in found.levels.items()],
+        levels_whole=found.levels_whole,
+        retrying=found.retrying,
+        retrying_whole=found.retrying_whole,
+    )
 
 
 @put("/queues/{queue:str}", opt={"action": "queue.declare"})
@@ -165,6 +187,6 @@ async def queue_history(
 
 
 ROUTES = [
-    list_queues, show_queue, queue_stats, declare_queue, pause_queue, resume_queue, purge_queue, drop_queue,
-    queue_history,
+    list_queues, show_queue, queue_stats, backlogs, declare_queue, pause_queue, resume_queue, purge_queue,
+    drop_queue, queue_history,
 ]  # fmt: skip

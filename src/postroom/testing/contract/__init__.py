@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from postroom.testing.contract.backlog import BacklogContract
 from postroom.testing.contract.bad_input import BadInputContract
 from postroom.testing.contract.claim import (
     ClaimBytesContract,
@@ -96,6 +97,7 @@ class EngineContract(
     FindDeadContract,
     GroupsContract,
     TallyContract,
+    BacklogContract,
     MoveContract,
     ReplayContract,
     PauseContract,

@@ -1,7 +1,6 @@
 /** The messages of one queue, a state or a part of one at a time. */
 import { get, path } from "../../lib/api.js";
 import { Countdown } from "../../lib/clock.js";
-import { useLoaded } from "../../lib/data.js";
 import { count, plural, short } from "../../lib/format.js";
 import { jsonText } from "../../lib/json.js";
 import { Badge, Card, Empty, Failed, MessageLink } from "../../lib/parts.js";
@@ -14,7 +13,7 @@ import { html } from "../../lib/ui.js";
 /**
  * @typedef {import("../../lib/table.js").Column} Column
  * @typedef {{words: string, state: string, icon: string, empty: string, columns: Column[], tells?: Column, only?: (row: any) => boolean}} Tab
- *   tells: what is said of each, unless it is its body; only: which of that state it shows; the server tells no count of those, see `useRetrying`
+ *   tells: what is said of each, unless it is its body; only: which of that state it shows
  */
 
 /** @type {Column} */
@@ -45,24 +44,10 @@ const lastError = (row) => row.last_error ?? row.attempts.at(-1)?.error ?? "";
 
 /**
  * The tabs of a queue; what is done is kept only where its policy says so.
- * @param {import("../../lib/data.js").QueueStats} stats @param {Record<string, any>} policy @param {string | undefined} retrying how many, as `useRetrying` knows it
+ * @param {import("../../lib/data.js").QueueStats} stats @param {Record<string, any>} policy @param {string | undefined} retrying how many, as far as that is known
  */
 export const tabsOf = (stats, policy, retrying) => Object.entries(TABS).filter(([name]) => name !== "done" || isKept(policy.keep_done))
   .map(([value, { words }]) => ({ value, words, count: value in stats ? short(stats[/** @type {"ready"} */ (value)]) : value === "retrying" ? retrying : undefined }));
-
-/** Scheduled messages, the next first, that are looked at for a number: no engine counts those that have failed. */
-const LOOKED = 100;
-
-/**
- * How many of a queue will be tried again: exactly where all that is scheduled could be looked at, else "12+", of those that are due first.
- * @param {string} queue @param {number} scheduled @returns {string | undefined}
- */
-export function useRetrying(queue, scheduled) {
-  const { data } = useLoaded(scheduled ? path`queues/${queue}/messages` : null, { every: 10_000, query: { state: "scheduled", limit: LOOKED }, when: (event) => event.data?.queue === queue });
-  if (!scheduled) return "0";
-  const found = data?.messages.filter(TABS.retrying.only).length;
-  return data ? (data.cursor ? found ? `${found}+` : undefined : String(found)) : undefined;
-}
 
 /** @param {any} span */
 const isKept = (span) => Boolean(span) && span !== "0s";
