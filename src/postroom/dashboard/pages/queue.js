@@ -42,7 +42,7 @@ export function Queue({ queue }) {
     ${tab === "charts" ? html`<${QueueCharts} queue=${queue} target=${promise?.target} />`
       : tab === "policy" ? html`<${PolicyCard} policy=${view.policy} origins=${view.origins} />`
       : tab === "history" ? html`<${History} queue=${queue} />`
-      : html`<${Messages} key=${tab} queue=${queue} tab=${tab} labels=${view.policy.labels ?? {}} />`}`;
+      : html`<${Messages} key=${tab} queue=${queue} tab=${tab} backlog=${backlog} labels=${view.policy.labels ?? {}} />`}`;
 }
 
 /** @param {{queue: string, paused: boolean, reload: () => void}} props */

@@ -11,6 +11,7 @@ import { When } from "../../lib/time.js";
 import { html } from "../../lib/ui.js";
 
 /**
+ * @typedef {import("../../lib/backlog.js").Backlog} Backlog
  * @typedef {import("../../lib/table.js").Column} Column
  * @typedef {{words: string, state: string, icon: string, empty: string, columns: Column[], tells?: Column, only?: (row: any) => boolean}} Tab
  *   tells: what is said of each, unless it is its body; only: which of that state it shows
@@ -68,12 +69,12 @@ const pagesOf = (queue, { state, only }) => async (cursor, limit) => {
   return { rows, cursor: from };
 };
 
-/** @param {{queue: string, tab: string, labels: Record<string, number>}} props */
-export function Messages({ queue, tab: name, labels }) {
+/** @param {{queue: string, tab: string, backlog?: Backlog, labels: Record<string, number>}} props */
+export function Messages({ queue, tab: name, backlog, labels }) {
   const tab = TABS[name] ?? TABS.ready;
   const list = useRows(pagesOf(queue, tab), { of: `${queue} ${name}`, when: (event) => event.data?.queue === queue });
   if (list.error && !list.rows.length) return html`<${Card}><${Failed} error=${list.error} retry=${list.reload} /><//>`;
-  return html`${name === "ready" ? html`<${Priorities} rows=${list.rows} hasMore=${list.hasMore} labels=${labels} />` : null}
+  return html`${name === "ready" ? html`<${Priorities} backlog=${backlog} labels=${labels} />` : null}
     <${Table} fill name=${`${name} messages of ${queue}`} ...${list} columns=${columnsOf(tab)}
       open=${(/** @type {any} */ row) => go(at`/queues/${queue}/messages/${row.id}`)}
       empty=${html`<${Card}><${Empty} icon=${tab.icon} title=${`Nothing is ${name}`}>${tab.empty}<//><//>`} />`;
@@ -93,17 +94,14 @@ const columnsOf = ({ tells = BODY, columns }) => [
 ];
 
 /**
- * How urgent what comes next is: a histogram of what is loaded, the most urgent first. With one level there is nothing to compare.
- * @param {{rows: any[], hasMore: boolean, labels: Record<string, number>}} props
+ * How urgent what is ready is, the most urgent first. With one level there is nothing to compare.
+ * @param {{backlog?: Backlog, labels: Record<string, number>}} props
  */
-function Priorities({ rows, hasMore, labels }) {
-  /** @type {Map<number, number>} */
-  const levels = new Map();
-  for (const row of rows) if (!row.gone) levels.set(row.priority, (levels.get(row.priority) ?? 0) + 1);
-  if (levels.size < 2) return null;
+function Priorities({ backlog, labels }) {
+  if (!backlog || backlog.levels.length < 2) return null;
+  const most = Math.max(...backlog.levels.map((level) => level.count));
   const names = new Map(Object.entries(labels).map(([name, level]) => [level, name]));
-  const found = [...levels].sort(([a], [b]) => b - a), most = Math.max(...levels.values());
-  return html`<section class="card by-priority" aria-label="By priority"><div><h2>By priority</h2><p class="faint">${hasMore ? `the next ${count(rows.length)}` : "all that is ready"}</p></div>
-    <dl class="levels">${found.map(([level, n]) => html`<div key=${level}><dt>${names.get(level) ?? "level"} <span class="faint">${level}</span></dt>
+  return html`<section class="card by-priority" aria-label="By priority"><div><h2>By priority</h2><p class="faint">${backlog.levels_whole ? "all that is ready" : "at least"}</p></div>
+    <dl class="levels">${backlog.levels.map(({ priority: level, count: n }) => html`<div key=${level}><dt>${names.get(level) ?? "level"} <span class="faint">${level}</span></dt>
       <dd><i style=${{ width: `${Math.max(0.5, (100 * n) / most)}%` }}></i><span title=${plural(n, "message")}>${count(n)}</span></dd></div>`)}</dl></section>`;
 }
