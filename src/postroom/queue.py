@@ -264,9 +264,17 @@ class Queue:
         if changed := {name: value for name, value in after.items() if before.get(name) != value}:
             audit.note(engine, "declare", self.name, policy=changed)
 
-    def cancel(self, id: str) -> None:
-        """Take a waiting message out. Raises NotFound or, if it does not wait, Conflict."""
-        self._move(Move(id=id, action=Action.CANCEL))
+    def cancel(self, id: str, *, processing: bool = False, deliveries: int | None = None) -> None:
+        """Take a waiting message out; with `processing`, also from whoever works on it.
+
+        Work that has begun goes on: nobody stops it, but its end is told `gone` and changes nothing. With
+        `deliveries`, the count that the caller saw, it is taken from that worker or from nobody. Raises
+        NotFound, Conflict if it does not wait (and was not to be taken from a worker), else as `release`.
+        """
+        if deliveries is not None or (processing and self.get(id).receipt is not None):
+            self._settle_held(id, deliveries, Verb.CANCEL)
+        else:
+            self._move(Move(id=id, action=Action.CANCEL))
         audit.note(self.room.engine, "cancel", self.name, 1, id=id)
 
     def reschedule(self, id: str, *, delay: Duration | None = None, at: Instant | None = None) -> None:
@@ -291,9 +299,7 @@ class Queue:
         NotFound, Conflict when nobody works on it, or another does, and LeaseLost when it changed hands
         meanwhile.
         """
-        receipt = self._held(id, deliveries)
-        (outcome,) = self.room.engine.settle(self.name, [Settlement(receipt, Verb.RELEASE)])
-        self._check_held(id, outcome)
+        self._settle_held(id, deliveries, Verb.RELEASE)
         audit.note(self.room.engine, "release", self.name, 1, id=id)
 
     def extend(self, id: str, span: Duration | None = None, *, deliveries: int | None = None) -> None:
@@ -313,10 +319,15 @@ class Queue:
         Raises as `release` does.
         """
         failure = Failure(type="Bury", text=reason or audit.why() or "given up by hand")
-        settlement = Settlement(self._held(id, deliveries), Verb.BURY, failure=failure)
+        self._settle_held(id, deliveries, Verb.BURY, failure)
+        audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
+
+    def _settle_held(
+        self, id: str, deliveries: int | None, verb: Verb, failure: Failure | None = None
+    ) -> None:
+        settlement = Settlement(self._held(id, deliveries), verb, failure=failure)
         (outcome,) = self.room.engine.settle(self.name, [settlement])
         self._check_held(id, outcome)
-        audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
 
     def _held(self, id: str, deliveries: int | None) -> Receipt:
         entry = self.get(id)
