@@ -122,10 +122,12 @@ def test_a_page_is_no_longer_than_asked_for_also_with_a_filter(room: Room, dead:
 def test_a_search_that_stops_at_a_bound_says_so(room: Room, dead: DeadLetters) -> None:
     bury(room, "chat_events", *range(300))
     page = dead.find(Filter(error="nothing"), max_rows=200)
-    assert (page.letters, page.scanned, page.complete) == ([], 200, False)
-    assert dead.find(Filter(error="nothing"), cursor=page.cursor).scanned == 100
+    assert (page.letters, page.scanned, page.complete, page.stopped_by) == ([], 200, False, "rows")
+    rest = dead.find(Filter(error="nothing"), cursor=page.cursor)
+    assert (rest.scanned, rest.complete, rest.stopped_by) == (100, True, None)
     hasty = dead.find(Filter(error="nothing"), max_seconds=0)
-    assert (hasty.scanned, hasty.complete) == (0, False)
+    assert (hasty.scanned, hasty.complete, hasty.stopped_by) == (0, False, "time")
+    assert dead.find(limit=10).stopped_by == "limit"
 
 
 def test_a_letter_is_got_by_its_id_and_by_its_task(room: Room, dead: DeadLetters) -> None:
