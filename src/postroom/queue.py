@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from postroom import audit
-from postroom.call import body_anew, headers_anew
-from postroom.content import encode
+from postroom.call import headers_anew
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
 from postroom.duration import Duration, Instant, instant, milliseconds
@@ -45,6 +44,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.schemas import edited
 from postroom.search import Found, search
 from postroom.stats import QueueStats
 
@@ -341,15 +341,21 @@ class Queue:
         if outcome is not Outcome.OK:
             raise LeaseLost(f"message {id} of {self.name!r} has changed hands meanwhile", outcome=outcome)
 
-    def replay(self, id: str, *, body: Any = None, number: int | None = None) -> str:
+    def replay(self, id: str, *, body: Any = None, number: int | None = None, dry_run: bool = False) -> str:
         """Put a dead letter again as a new message, and return its id; the dead letter stays, marked.
 
         `number` is the replays seen + 1: with it, a repeated call is one message. Raises QueueFull,
-        and Conflict while another message holds its unique_key.
+        Conflict while another message holds its unique_key, and InvalidInput for a body that is not as
+        the schema of its kind says. A dry run only asks whether it is dead and the body will do: "".
         """
         entry = self.get(id)
         message = entry.message
-        data, content_type = (None, None) if body is None else encode(body_anew(message, body))
+        schemas = self.room.config.schemas
+        data, content_type = (None, None) if body is None else edited(message, body, schemas)
+        if dry_run:
+            if entry.state is not State.DEAD:
+                raise Conflict(f"replay {id}: it is {entry.state}")
+            return ""
         replay = Move(
             id=id,
             action=Action.REPLAY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.deadletters import DeadLetters, Filter
+from postroom.deadletters.finding import Found
 from postroom.errors import InvalidInput, NotFound
 from postroom.model import Failure
 from postroom.policy import Policy
@@ -40,7 +41,7 @@ def test_what_to_do_about_letters_is_told_by_queue(room: Room) -> None:
 
 
 def test_a_name_may_mean_queues_without_letters(room: Room) -> None:
-    assert DeadLetters(room, "dlq_fast").find() == ([], 0, True, None)
+    assert DeadLetters(room, "dlq_fast").find() == Found([], 0, True, None)
 
 
 def test_a_page_is_bounded_in_bytes_too(room: Room, dead: DeadLetters) -> None:

@@ -87,13 +87,16 @@ class Note(Request):
 
 class ReplayOne(Request):
     """Replay one letter, perhaps with another body. `number` is the replays seen + 1: then a repeated call
-    makes no second message."""
+    makes no second message. `dry_run` only asks whether it could be, with that body."""
 
     body: Any = None
     number: int | None = None
+    dry_run: bool = False
 
 
 class Replayed(msgspec.Struct):
+    """Its new id; "" after a dry run."""
+
     replayed_as: str
 
 
@@ -212,7 +215,11 @@ async def replay_one(
 ) -> Replayed:
     """Put one dead letter again, as it was or with another body."""
     data = data or ReplayOne()
-    return Replayed(await desk.call(desk.queue(queue).replay, id, body=data.body, number=data.number))
+    options = {"body": data.body, "number": data.number, "dry_run": data.dry_run}
+    new = await desk.call(desk.queue(queue).replay, id, **options)
+    if data.dry_run:
+        audit.nothing_to_note()
+    return Replayed(new)
 
 
 @post("/queues/{queue:str}/messages/{id:str}/discard", opt={"action": "dead.discard"}, status_code=204)
