@@ -36,7 +36,7 @@ ROOM_LEVEL = DOMAIN | {
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
-    "jobs", "marks", "services", "worker",
+    "jobs", "marks", "readers", "services", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -95,6 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "deadletters": ROOM_LEVEL,
     # the loops
     "standing": ROOM_LEVEL,
+    "readers": DOMAIN | {"staff"},
     "breaker": ROOM_LEVEL | {"standing"},
     "idempotency": ROOM_LEVEL,
     "sqlguard": WORDS,
