@@ -105,7 +105,7 @@ function Actions({ message, again }) {
   /** @param {string} verb @param {any} body @param {string} done */
   const run = async (verb, body, done) => { await act(() => post(`${where}/${verb}`, body), { doing: `${verb.replace("-", " ")} this message`, done }); again(); };
   /** @param {string} verb @param {string} title @param {string} scope @param {string} done @param {any} [body] */
-  const ask = async (verb, title, scope, done, body) => { if (await confirm({ title, scope, verb: title.replace("?", ""), danger: true })) await run(verb, body, done); };
+  const ask = async (verb, title, scope, done, body) => { if (await confirm({ title, scope, verb: title.replace("?", ""), leave: "Leave it", danger: true })) await run(verb, body, done); };
   const replay = async () => {
     const made = await act(() => post(`${where}/replay`, { number: message.replayed_as.length + 1 }), { doing: "replay it", done: "Replayed as a new message." });
     again();

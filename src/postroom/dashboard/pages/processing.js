@@ -151,7 +151,7 @@ function Actions({ row, reload, outcomes }) {
   };
   const cancel = async () => {
     const asked = await confirm({ title: "Cancel it?", scope: "This one message is taken from its worker and is gone for good, as one that waits would be.",
-      detail: "Work that has begun is not interrupted: it goes on to its end, and its worker is told then that the message is gone.", verb: "Cancel the message", danger: true, reason: true });
+      detail: "Work that has begun is not interrupted: it goes on to its end, and its worker is told then that the message is gone.", verb: "Cancel the message", leave: "Leave it", danger: true, reason: true });
     if (asked) await run("cancel", undefined, "cancel it", "Cancelled: whoever works on it is told that it is gone.", { reason: asked.reason, became: "Cancelled" });
   };
   return html`<${Menu} label=${`Actions for ${row.id}`} items=${[

@@ -33,7 +33,7 @@ export function Topics() {
 function Known({ readers }) {
   if (!readers) return html`<span role="status" aria-label="Subscribers" class="muted">No known subscriber</span>`;
   return html`<span role="status" aria-label="Subscribers"><strong>${plural(readers.count, "known subscriber")}</strong> <span class="muted">· ${readers.behind
-    ? html`the slowest is <b class="warn">${span(readers.behind)} behind</b>: ${readers.slowest}` : "none is behind"}${readers.complete ? "" : ", of those that were looked at"}</span>${
+    ? html`the slowest is <${Badge} tone="warn">${span(readers.behind)} behind<//> ${readers.slowest}` : "none is behind"}${readers.complete ? "" : ", of those that were looked at"}</span>${
     readers.missed ? html` <${Badge} tone="bad">missed ${count(readers.missed)}<//>` : null}</span>`;
 }
 
