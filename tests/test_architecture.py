@@ -31,12 +31,12 @@ WORDS = {"addresses", "errors", "duration", "findings", "ids", "limits", "logs",
 DOMAIN = WORDS | {"backoff", "policy", "records", "waiter", "engine", "checks"}
 ROOM_LEVEL = DOMAIN | {
     "audit", "call", "charts", "config", "content", "delivery", "draft", "history", "matrix", "policies",
-    "queue", "recent", "role", "room", "rotation", "search", "settings", "source", "staff", "suspects",
-    "telemetry", "through", "timetable", "upcoming",
+    "queue", "recent", "role", "room", "rotation", "schemas", "search", "settings", "source", "staff",
+    "suspects", "telemetry", "through", "timetable", "upcoming",
 }  # fmt: skip
 PYTHON_DOOR = ROOM_LEVEL | {
     "aio", "breaker", "deadletters", "doctor", "idempotency", "keeper", "schedule", "sqlguard", "standing",
-    "jobs", "marks", "services", "worker",
+    "jobs", "marks", "readers", "services", "worker",
 }  # fmt: skip
 
 ALLOWED: dict[str, set[str]] = {
@@ -82,7 +82,8 @@ ALLOWED: dict[str, set[str]] = {
     "charts": DOMAIN,
     "upcoming": DOMAIN,
     "call": WORDS | {"content"},
-    "queue": DOMAIN | {"audit", "call", "content", "delivery", "draft", "search", "room"},
+    "schemas": WORDS | {"call", "content"},
+    "queue": DOMAIN | {"audit", "call", "content", "delivery", "draft", "schemas", "search", "room"},
     "suspects": {"delivery"},
     "staff": DOMAIN | {"audit"},
     "through": DOMAIN,
@@ -94,6 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "deadletters": ROOM_LEVEL,
     # the loops
     "standing": ROOM_LEVEL,
+    "readers": DOMAIN | {"staff"},
     "breaker": ROOM_LEVEL | {"standing"},
     "idempotency": ROOM_LEVEL,
     "sqlguard": WORDS,
@@ -124,9 +126,9 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 #: `import postroom` must work, and start fast, without any of these.
 NOT_AT_IMPORT = {
-    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "httpx", "kombu", "litestar",
-    "opentelemetry", "prometheus_client", "psycopg", "redis", "rich", "sqlalchemy", "starlette", "typer",
-    "uvicorn",
+    "aiohttp", "anyio", "celery", "cronsim", "django", "fastapi", "hiredis", "httpx", "jsonschema_rs",
+    "kombu", "litestar", "opentelemetry", "prometheus_client", "psycopg", "redis", "rich", "sqlalchemy",
+    "starlette", "typer", "uvicorn",
 }  # fmt: skip
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))

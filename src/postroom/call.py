@@ -135,6 +135,12 @@ def body_anew(message: Message, edited: Any) -> Any:
     return [*edited, *old[len(edited) :]]
 
 
+def seen_by_people(message: Message, body: Any) -> Any:
+    """A body of this message as people see and edit it: of a task of Celery, its call."""
+    is_call = _is_celery_body(body) and _is_task(message, _value(message))
+    return {"args": body[0], "kwargs": body[1]} if is_call else body
+
+
 def _is_task(message: Message, value: Any) -> bool:
     """Whether it is a task of Celery; an event has its name in the headers too, but no arguments."""
     has_call = _is_celery_body(value) or isinstance(value, bytes)

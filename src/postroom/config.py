@@ -89,6 +89,7 @@ class Config:
     tables          what the queues' own tables give, and nothing else
     role_tables     every setting of the roles
     schedules       what to put when, by name
+    schemas         the JSON Schema that an edited payload of a kind must fit: the name of its file
     """
 
     url: str = field(repr=False)  # it may hold a password
@@ -116,6 +117,7 @@ class Config:
     tables: Mapping[str, Layer] = field(repr=False)
     role_tables: Mapping[str, Layer] = field(repr=False)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def file(self) -> str | None:
@@ -186,7 +188,8 @@ def load(
     tables = _tables(source, "queues", content.pop("queues", {}), known.QUEUE)
     roles = _tables(source, "roles", content.pop("roles", {}), known.ROLE)
     schedules = _schedules(f"{source.file}", content.pop("schedule", {}))
-    top = _spelling(*known.TOP_LEVEL, "queues", "roles", "schedule")
+    kinds = _tables(source, "kinds", content.pop("kinds", {}), known.KIND)
+    top = _spelling(*known.TOP_LEVEL, "queues", "roles", "schedule", "kinds")
     settings = {
         **{name: Setting(value, "default") for name, value in known.DEFAULTS.items()},
         **_layer(f"{source.origin}: ", content, top, known.TOP, origin=source.origin),
@@ -196,7 +199,14 @@ def load(
     complete = {name: _complete(source, name, roles[name]) for name in roles}
     config = _config(source, settings, tables, complete, schedules)
     _check_labels(config)
-    return config
+    return replace(config, schemas={kind: _beside(source, table) for kind, table in kinds.items() if table})
+
+
+def _beside(source: Source, table: Layer) -> str:
+    """The file of a schema: its name is as seen from the file that names it."""
+    from pathlib import Path  # here and not above: hardly anybody names one
+
+    return str(Path(source.file or "").absolute().parent / table["schema"].value)
 
 
 def _config(

@@ -210,11 +210,13 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Outcome]:
-        """End deliveries: ack, retry, release or bury, an outcome for each.
+        """End deliveries: ack, retry, release, bury or cancel, an outcome for each.
 
         A retry counts as an attempt and is a dead letter instead when that was the last one. A
         release does not count and keeps the message's place, unless it comes with a delay: then it
-        waits that long. An overdue delivery can be settled until it is reclaimed.
+        waits that long. A cancel ends the message as `move` does for one that waits: it is gone, not
+        done, counted and told as cancelled, its unique_key is free, and whoever works on it is told
+        `gone`. An overdue delivery can be settled until it is reclaimed.
         """
 
     @abc.abstractmethod

@@ -286,12 +286,13 @@ class Claimed(NamedTuple):
 
 
 class Verb(enum.StrEnum):
-    """How a delivery is settled."""
+    """How a delivery is settled; a cancel is an operator's, with the receipt that was seen."""
 
     ACK = "ack"
     RETRY = "retry"
     RELEASE = "release"
     BURY = "bury"
+    CANCEL = "cancel"
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

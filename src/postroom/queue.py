@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from postroom import audit
-from postroom.call import body_anew, headers_anew
-from postroom.content import encode
+from postroom.call import headers_anew
 from postroom.delivery import Delivery
 from postroom.draft import PutOptions, calls, draft, drafter
 from postroom.duration import Duration, Instant, instant, milliseconds
@@ -45,6 +44,7 @@ from postroom.model import (
     Verb,
 )
 from postroom.policy import Policy
+from postroom.schemas import edited
 from postroom.search import Found, search
 from postroom.stats import Backlog, QueueStats
 
@@ -268,9 +268,17 @@ class Queue:
         if changed := {name: value for name, value in after.items() if before.get(name) != value}:
             audit.note(engine, "declare", self.name, policy=changed)
 
-    def cancel(self, id: str) -> None:
-        """Take a waiting message out. Raises NotFound or, if it does not wait, Conflict."""
-        self._move(Move(id=id, action=Action.CANCEL))
+    def cancel(self, id: str, *, processing: bool = False, deliveries: int | None = None) -> None:
+        """Take a waiting message out; with `processing`, also from whoever works on it.
+
+        Work that has begun goes on: nobody stops it, but its end is told `gone` and changes nothing. With
+        `deliveries`, the count that the caller saw, it is taken from that worker or from nobody. Raises
+        NotFound, Conflict if it does not wait (and was not to be taken from a worker), else as `release`.
+        """
+        if deliveries is not None or (processing and self.get(id).receipt is not None):
+            self._settle_held(id, deliveries, Verb.CANCEL)
+        else:
+            self._move(Move(id=id, action=Action.CANCEL))
         audit.note(self.room.engine, "cancel", self.name, 1, id=id)
 
     def reschedule(self, id: str, *, delay: Duration | None = None, at: Instant | None = None) -> None:
@@ -295,9 +303,7 @@ class Queue:
         NotFound, Conflict when nobody works on it, or another does, and LeaseLost when it changed hands
         meanwhile.
         """
-        receipt = self._held(id, deliveries)
-        (outcome,) = self.room.engine.settle(self.name, [Settlement(receipt, Verb.RELEASE)])
-        self._check_held(id, outcome)
+        self._settle_held(id, deliveries, Verb.RELEASE)
         audit.note(self.room.engine, "release", self.name, 1, id=id)
 
     def extend(self, id: str, span: Duration | None = None, *, deliveries: int | None = None) -> None:
@@ -317,10 +323,15 @@ class Queue:
         Raises as `release` does.
         """
         failure = Failure(type="Bury", text=reason or audit.why() or "given up by hand")
-        settlement = Settlement(self._held(id, deliveries), Verb.BURY, failure=failure)
+        self._settle_held(id, deliveries, Verb.BURY, failure)
+        audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
+
+    def _settle_held(
+        self, id: str, deliveries: int | None, verb: Verb, failure: Failure | None = None
+    ) -> None:
+        settlement = Settlement(self._held(id, deliveries), verb, failure=failure)
         (outcome,) = self.room.engine.settle(self.name, [settlement])
         self._check_held(id, outcome)
-        audit.note(self.room.engine, "bury", self.name, 1, id=id, reason=failure.text)
 
     def _held(self, id: str, deliveries: int | None) -> Receipt:
         entry = self.get(id)
@@ -334,15 +345,21 @@ class Queue:
         if outcome is not Outcome.OK:
             raise LeaseLost(f"message {id} of {self.name!r} has changed hands meanwhile", outcome=outcome)
 
-    def replay(self, id: str, *, body: Any = None, number: int | None = None) -> str:
+    def replay(self, id: str, *, body: Any = None, number: int | None = None, dry_run: bool = False) -> str:
         """Put a dead letter again as a new message, and return its id; the dead letter stays, marked.
 
         `number` is the replays seen + 1: with it, a repeated call is one message. Raises QueueFull,
-        and Conflict while another message holds its unique_key.
+        Conflict while another message holds its unique_key, and InvalidInput for a body that is not as
+        the schema of its kind says. A dry run only asks whether it is dead and the body will do: "".
         """
         entry = self.get(id)
         message = entry.message
-        data, content_type = (None, None) if body is None else encode(body_anew(message, body))
+        schemas = self.room.config.schemas
+        data, content_type = (None, None) if body is None else edited(message, body, schemas)
+        if dry_run:
+            if entry.state is not State.DEAD:
+                raise Conflict(f"replay {id}: it is {entry.state}")
+            return ""
         replay = Move(
             id=id,
             action=Action.REPLAY,

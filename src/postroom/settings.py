@@ -184,6 +184,14 @@ def _file(name: str, value: Any) -> str | None:
     return value
 
 
+def _given_file(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(
+            f'{name}: expected the name of a file such as "schemas/invoice.json", not {value!r}'
+        )
+    return value
+
+
 def _names(name: str, value: Any) -> list[str] | None:
     if value is None:
         return None
@@ -372,6 +380,9 @@ ROLE = Level(
     dict(zip(ROLE_LEVEL, (_queues, _batch, _prefetch, _order, _weights, _span), strict=True)),
     {"prefetch": None},
 )
+
+#: What is said of messages of one kind.
+KIND = Level({"schema": _given_file}, {})
 
 _POLICY_TEXT = Policy().to_text()
 DEFAULTS: dict[str, Any] = {

@@ -44,7 +44,7 @@ KIND = "worker"
 #: The last is part of what is stored: when a worker was seen follows from when its record ends.
 BEAT, LOST, KEPT = 10_000, 30_000, 900_000
 #: Of what a worker holds and consumes, so much is told: a record stays small.
-MOST_IDS, MOST_QUEUES = 20, 100
+MOST_IDS, MOST_QUEUES, MOST_TOPICS = 20, 100, 100
 _LONGEST_NAME = 200
 _MEMORY = Path("/proc/self/statm")
 #: A word and a beat may cross; then the word is written once more, so many times.
@@ -82,6 +82,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error   what its last failed handler said, where the worker knows
     breakers     the breaker of each queue that has one: while it is open, nothing is claimed from there
     runs         what it has done within five minutes and took a while: the newest 60, oldest first
+    reads        the topics that it reads, each with the cursor of how far it is (the first 100)
     versions     of postroom, python and, where that runs it, celery
     last_seen    its last beat; `lost`: that is more than three beats ago
     """
@@ -105,6 +106,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     breakers: dict[str, str] = {}
     runs: tuple[Run, ...] = ()
+    reads: tuple[tuple[str, str], ...] = ()
     last_seen: int = 0
     lost: bool = False
     versions: dict[str, str] = {}
@@ -275,6 +277,7 @@ def _bounded(info: WorkerInfo, started: int, *, hears: bool) -> WorkerInfo:
         in_flight=len(info.ids),
         ids=tuple(sorted(info.ids)[:MOST_IDS]),
         queues=info.queues[:MOST_QUEUES],
+        reads=info.reads[:MOST_TOPICS],
         last_error=info.last_error[:_LONGEST_NAME],
         breakers=dict(sorted(info.breakers.items())[:MOST_QUEUES]),
         memory=_memory(),

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from postroom.readers import Readers, read_readers
 from postroom.room import Room
 from tests.celery.workers import LEASE, PATIENCE, Opener, pool
 
 pytestmark = pytest.mark.timeout(600)
 
 POOLS = ["solo", "threads", "prefork"]
+#: The topic of what is broadcast to workers.
+PIDBOX = "exchange/celery.pidbox"
 
 
 # ---- what every worker does -----------------------------------------------------------------------
@@ -51,6 +54,8 @@ print(json.dumps(got))
     hands = 1 if name == "solo" else 2
     assert (seen.name, seen.door, seen.pid) == (me, "celery", worker.process.pid)
     assert (seen.queues[0], seen.concurrency, seen.lost) == ("shop", hands, False)
+    # What is broadcast to workers it reads to the end, and tells so.
+    shop.until(lambda: read_readers(room.engine, [PIDBOX]) == {PIDBOX: Readers(count=1)})
     assert worker.stop() == 0
     assert "Traceback" not in worker.log()
     assert room.workers() == []

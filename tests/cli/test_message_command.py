@@ -203,6 +203,17 @@ def test_work_is_extended_and_taken_away(inside: Inside, seen: Room) -> None:
         again.ack()
 
 
+def test_work_is_cancelled_only_if_that_is_said(inside: Inside, seen: Room) -> None:
+    queue = seen.queue("q")
+    queue.put("x")
+    delivery = taken(queue)
+    assert "cannot do cancel" in inside.run("message", "cancel", delivery.id, code=4).err
+    inside.run("message", "cancel", delivery.id, "--processing")
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    assert queue.stats().counters["cancelled"] == 1
+
+
 @pytest.mark.parametrize("verb", ["cancel", "run-now", "reschedule", "release", "bury", "extend"])
 def test_what_does_not_fit_its_state_is_a_conflict(inside: Inside, seen: Room, verb: str) -> None:
     queue = seen.queue("q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,16 @@ from playwright.sync_api import expect
 from postroom import Policy, audit
 from postroom.deadletters import DeadLetters
 from postroom.http import tokens
+from postroom.http.api import dead
+from postroom.http.auth import Access
 from postroom.http.roles import Role
+from postroom.http.security import secured
 from postroom.jobs import Jobs
+from postroom.model import Failure, NewMessage
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.dashboard.scenes import fail
-from tests.http.servers import Served, serving
+from tests.http.servers import Served, served_here, serving
 
 Look = Callable[..., Eyes]
 
@@ -363,6 +367,64 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(
         for name in ("Replay", "Discard", "Note…", "Resolve"):
             expect(eyes.page.get_by_role("button", name=name)).to_have_count(0)
         eyes.close()
+
+
+def test_an_edited_payload_is_held_against_its_schema_before_it_is_sent(
+    look: Look, room: Room, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "charge.json").write_text('{"properties": {"n": {"type": "integer", "minimum": 1}}}')
+    (tmp_path / "postroom.toml").write_text('[kinds.charge]\nschema = "charge.json"')
+    (id,) = kill(room, "declined")
+    with serving(url, tmp_path) as served:
+        eyes = look(served, f"/dead/pay/{id}")
+        eyes.forgive("status of 400")
+        page = eyes.page
+        page.get_by_role("button", name="Edit and replay…").click()
+        dialog = page.get_by_role("dialog", name="Replay with another payload")
+        send = dialog.get_by_role("button", name="Replay with this payload")
+        dialog.get_by_label("Payload").fill('{"n": 0}')
+        expect(dialog.get_by_role("alert")).to_contain_text("n: 0 is less than the minimum of 1")
+        expect(send).to_be_disabled()
+        dialog.get_by_label("Payload").fill('{"n": 1}')
+        expect(send).to_be_enabled()
+        expect(dialog.get_by_role("alert")).to_have_count(0)
+        assert room.queue("pay").stats().ready == 0
+        send.click()
+        expect(page.get_by_text("Replayed with another payload")).to_be_visible()
+        eyes.close()
+    (delivery,) = room.queue("pay").claim_many(1)
+    assert delivery.body == {"n": 1}
+
+
+@pytest.fixture
+def near_sighted(room: Room, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server in a thread of ours that looks at 200 letters at a time."""
+    monkeypatch.setattr(dead, "_ROWS", 200)
+    with served_here(secured(room, Access(required=False), keeper=False)) as address:
+        yield Served(None, address)  # type: ignore[arg-type]  # it is no process
+
+
+def test_a_search_that_was_limited_says_so_and_goes_on_when_told_to(
+    look: Look, room: Room, near_sighted: Served
+) -> None:
+    common, rare = Failure(type="Declined"), Failure(type="Needle")
+    messages = [NewMessage(body=b"1", failure=common) for _ in range(449)]
+    room.engine.put("pay", [*messages, NewMessage(body=b"1", failure=rare)])
+    eyes = look(near_sighted, "/dead?q=error:Needle")
+    page = eyes.page
+    told = page.get_by_role("status", name="How far the search came")
+    expect(told).to_contain_text("0 found among 200 letters so far.")
+    expect(page.get_by_text("None so far")).to_be_visible()
+    expect(page.get_by_text("No dead letter is like that")).to_have_count(0)
+    told.get_by_role("button", name="Search on").click()
+    expect(told).to_contain_text("0 found among 400 letters so far.")
+    told.get_by_role("button", name="Search on").click()
+    expect(page.get_by_role("table", name="Dead letters").locator("tbody tr")).to_have_count(1)
+    expect(told).to_have_count(0)
+    eyes.go("/dead?q=error:Declined")
+    expect(page.get_by_role("table", name="Dead letters").locator("tbody tr").first).to_be_visible()
+    expect(told).to_have_count(0)
+    eyes.close()
 
 
 def test_each_group_shows_its_day(look: Look, served: Served, room: Room) -> None:

@@ -101,6 +101,20 @@ def test_one_that_is_worked_on_gets_a_minute_more_and_is_released(
     expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("ready")
 
 
+def test_one_that_is_worked_on_is_cancelled(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("emails", Policy(ack_timeout="10m"))
+    id = queue.put(1).id
+    assert queue.claim()
+    eyes = look(served, place("emails", id))
+    eyes.forgive("status of 404")
+    eyes.page.get_by_role("button", name="Cancel…").click()
+    dialog = eyes.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Work that has begun is not interrupted")
+    dialog.get_by_role("button", name="Cancel it").click()
+    expect(eyes.page.get_by_text("This message is not here any more")).to_be_visible()
+    assert queue.stats().processing == 0
+
+
 def test_what_waits_is_cancelled_and_what_is_gone_is_explained(
     look: Look, served: Served, room: Room
 ) -> None:

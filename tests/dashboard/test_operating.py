@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
@@ -19,6 +20,11 @@ from tests.dashboard.eyes import Eyes
 from tests.http.servers import PATIENCE, Served, serving
 
 Look = Callable[..., Eyes]
+
+
+def tell(room: Room, info: staff.WorkerInfo) -> None:
+    """A worker that says this of itself, once."""
+    staff.Attendance(room.engine, lambda: info).beat()
 
 
 def test_a_worker_is_shown_while_it_works(look: Look, served: Served, room: Room) -> None:
@@ -188,6 +194,26 @@ def test_a_topic_is_read_entry_by_entry(look: Look, served: Served, room: Room) 
     page.keyboard.press("Escape")
     page.get_by_role("combobox", name="Topic").select_option("returns")
     expect(page.get_by_role("table", name="Entries of returns")).to_contain_text('"order":3')
+
+
+def test_a_topic_tells_who_reads_it_and_how_far_the_slowest_is_behind(
+    look: Look, served: Served, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.engine.publish("returns", [b'{"order": 3}'])
+    begin = room.engine.read("orders").cursor
+    room.engine.publish("orders", [b'{"order": 7}'])
+    end = room.engine.read("orders").cursor
+    waited = room.engine.read("orders", after="").entries[0].at + 90_000
+    # A beat 90 s later, which no test waits for: the record ends so much later, too.
+    monkeypatch.setattr(staff, "KEPT", staff.KEPT + waited - room.engine.now())
+    for name, cursor in (("web-1", begin), ("web-2", end)):
+        tell(room, msgspec.structs.replace(staff.this_process(name), reads=(("orders", cursor),)))
+    page = look(served, "/events?tab=topics").page
+    told = page.get_by_role("status", name="Subscribers")
+    expect(told).to_contain_text(re.compile(r"2 known subscribers · the slowest is 1 min 3\d s behind web-1"))
+    expect(page.get_by_text("readers that do not report")).to_be_visible()
+    page.get_by_role("combobox", name="Topic").select_option("returns")
+    expect(told).to_have_text("No known subscriber")
 
 
 def test_what_operators_did_is_a_key_away_from_every_page(look: Look, served: Served, room: Room) -> None:

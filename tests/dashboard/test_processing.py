@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from postroom import Bury, Delivery, Policy, Worker, staff
+from postroom import Bury, Delivery, LeaseLost, Policy, Worker, audit, staff
 from postroom.keeper import leader
 from postroom.room import Room
 from postroom.worker.runs import WORTH
@@ -126,6 +126,49 @@ def test_whoever_claimed_it_later_is_left_alone(look: Look, served: Served, room
     assert queue.claim()
     page.get_by_role("button", name=f"Actions for {id}").click()
     page.get_by_role("button", name="Release now").click()
+    expect(page.locator(".toasts")).to_contain_text("has changed hands: now")
+    assert queue.get(id).state == "processing"
+
+
+def test_work_is_cancelled_and_its_worker_is_told(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("slow", Policy(ack_timeout="10m"))
+    queue.put({"n": 1}, unique_key="one")
+    delivery = queue.claim()
+    assert delivery
+    page = look(served, "/processing").page
+    page.get_by_role("button", name=f"Actions for {delivery.id}").click()
+    # With one row it stands out of the table, whole.
+    last = page.get_by_role("button", name="Give it up…")
+    assert last.evaluate(
+        "e => { const at = e.getBoundingClientRect(); "
+        "return e.contains(document.elementFromPoint(at.x + 5, at.y + at.height / 2)) }"
+    )
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog", name="Cancel it?")
+    expect(dialog).to_contain_text("Work that has begun is not interrupted")
+    dialog.get_by_label("Reason").fill("sent twice")
+    dialog.get_by_role("button", name="Cancel the message").click()
+    expect(page.get_by_role("table", name="Processing").get_by_text("Cancelled")).to_be_visible()
+    expect(page.get_by_text("Nobody is working")).to_be_visible()
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    assert queue.stats().counters["cancelled"] == 1
+    (act,) = (act for act in audit.read(room.engine).acts if act.event == "cancel")
+    assert act.info == {"id": delivery.id, "reason": "sent twice"}
+
+
+def test_a_cancel_leaves_whoever_claimed_it_later_alone(look: Look, served: Served, room: Room) -> None:
+    id = begin(room, "10m")
+    eyes = look(served, "/processing")
+    eyes.forgive("status of 409")
+    page = eyes.page
+    page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
+    queue = room.queue("slow")
+    queue.release(id)
+    assert queue.claim()
+    page.get_by_role("button", name=f"Actions for {id}").click()
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
     expect(page.locator(".toasts")).to_contain_text("has changed hands: now")
     assert queue.get(id).state == "processing"
 

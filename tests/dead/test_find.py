@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.deadletters import DeadLetters, Filter
+from postroom.deadletters.finding import Found
 from postroom.errors import InvalidInput, NotFound
 from postroom.model import Failure
 from postroom.policy import Policy
@@ -40,7 +41,7 @@ def test_what_to_do_about_letters_is_told_by_queue(room: Room) -> None:
 
 
 def test_a_name_may_mean_queues_without_letters(room: Room) -> None:
-    assert DeadLetters(room, "dlq_fast").find() == ([], 0, True, None)
+    assert DeadLetters(room, "dlq_fast").find() == Found([], 0, True, None)
 
 
 def test_a_page_is_bounded_in_bytes_too(room: Room, dead: DeadLetters) -> None:
@@ -122,10 +123,12 @@ def test_a_page_is_no_longer_than_asked_for_also_with_a_filter(room: Room, dead:
 def test_a_search_that_stops_at_a_bound_says_so(room: Room, dead: DeadLetters) -> None:
     bury(room, "chat_events", *range(300))
     page = dead.find(Filter(error="nothing"), max_rows=200)
-    assert (page.letters, page.scanned, page.complete) == ([], 200, False)
-    assert dead.find(Filter(error="nothing"), cursor=page.cursor).scanned == 100
+    assert (page.letters, page.scanned, page.complete, page.stopped_by) == ([], 200, False, "rows")
+    rest = dead.find(Filter(error="nothing"), cursor=page.cursor)
+    assert (rest.scanned, rest.complete, rest.stopped_by) == (100, True, None)
     hasty = dead.find(Filter(error="nothing"), max_seconds=0)
-    assert (hasty.scanned, hasty.complete) == (0, False)
+    assert (hasty.scanned, hasty.complete, hasty.stopped_by) == (0, False, "time")
+    assert dead.find(limit=10).stopped_by == "limit"
 
 
 def test_a_letter_is_got_by_its_id_and_by_its_task(room: Room, dead: DeadLetters) -> None:

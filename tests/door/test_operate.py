@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from postroom import Delivery, Policy, QueueFull
+from postroom import Delivery, Policy, QueueFull, audit
 from postroom.errors import BodyTooLarge, Conflict, InvalidInput, LeaseLost, NotFound
 from postroom.ids import new_id
-from postroom.model import State
+from postroom.model import Outcome, State
 from postroom.queue import Queue
 from postroom.room import Room
 from postroom.testing import ManualClock
@@ -65,6 +66,41 @@ def test_the_consumer_of_a_released_message_is_told(queue: Queue) -> None:
     assert queue.stats().ready == 1
 
 
+def test_cancel_takes_a_message_from_whoever_works_on_it_if_it_is_asked_to(queue: Queue) -> None:
+    queue.put("x", unique_key="one")
+    delivery = taken(queue)
+    with pytest.raises(Conflict):
+        queue.cancel(delivery.id)
+    queue.cancel(delivery.id, processing=True)
+    with pytest.raises(LeaseLost) as told:
+        delivery.ack()
+    assert told.value.outcome is Outcome.GONE
+    stats = queue.stats()
+    assert (stats.processing, stats.counters["cancelled"], stats.counters["acked"]) == (0, 1, 0)
+    assert queue.put("x", unique_key="one").created
+    assert [act.event for act in audit.read(queue.room.engine).acts] == ["cancel"]
+
+
+@pytest.mark.parametrize("state", [State.READY, State.SCHEDULED])
+def test_cancel_with_processing_takes_what_waits_too(queue: Queue, state: State) -> None:
+    id = in_state(queue, state)
+    queue.cancel(id, processing=True)
+    with pytest.raises(NotFound):
+        queue.get(id)
+
+
+def test_cancel_leaves_alone_whoever_claimed_it_later(queue: Queue) -> None:
+    id = in_state(queue, State.PROCESSING)
+    seen = queue.get(id).deliveries
+    queue.release(id)
+    with pytest.raises(Conflict, match="nobody works on"):
+        queue.cancel(id, deliveries=seen)
+    successor = taken(queue)
+    with pytest.raises(Conflict, match="changed hands: now "):
+        queue.cancel(id, deliveries=seen)
+    successor.ack()
+
+
 def test_extend_gives_the_work_more_time(queue: Queue, clock: ManualClock) -> None:
     id = in_state(queue, State.PROCESSING)
     queue.extend(id, "1h")
@@ -92,7 +128,8 @@ def test_what_changed_hands_meanwhile_is_left_alone(
     queue.release(id)
     successor = taken(queue)
     monkeypatch.setattr(room.engine, "get", lambda *_: [before])
-    for operate in (queue.release, queue.extend):
+    cancel = functools.partial(queue.cancel, processing=True)
+    for operate in (queue.release, queue.extend, cancel):
         with pytest.raises(LeaseLost, match="changed hands meanwhile"):
             operate(id)
     assert isinstance(successor, Delivery)

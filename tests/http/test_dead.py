@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.http.servers import PATIENCE, serving
+import postroom
+from postroom import audit
+from postroom.config import load
+from postroom.http import app
+from postroom.http.api import dead
+from postroom.model import Failure, NewMessage
+from tests.http.servers import PATIENCE, served_here, serving
 from tests.http.test_waiting import until
 
 
@@ -36,6 +44,9 @@ def test_letters_are_found_grouped_and_noted(http: httpx.Client) -> None:
     bury(http, 3)
     found = http.get("/dead/pay", params={"where": "error=declined"}).json()
     assert (len(found["letters"]), found["complete"]) == (3, True)
+    assert (found["scanned"], found["stopped_by"]) == (3, None)
+    some = http.get("/dead/pay", params={"limit": 2}).json()
+    assert (len(some["letters"]), some["complete"], some["stopped_by"]) == (2, False, "limit")
     letter = found["letters"][0]
     names = "failed_at last_error task_id args kwargs exception retries payload_hash"
     assert set(names.split()) <= set(letter)
@@ -47,6 +58,35 @@ def test_letters_are_found_grouped_and_noted(http: httpx.Client) -> None:
     assert (noted.json()["status"], noted.json()["author"]) == ("acknowledged", "local")
     assert http.get("/dead/nobody").status_code == 404
     assert http.get("/dead/pay", params={"where": "eror=x"}).status_code == 400
+
+
+def test_a_replay_with_another_body_is_asked_for_first(tmp_path: Path) -> None:
+    (tmp_path / "pay.json").write_text('{"properties": {"n": {"type": "integer"}}}')
+    (tmp_path / "postroom.toml").write_text('[kinds.pay]\nschema = "pay.json"')
+    config = load(tmp_path / "postroom.toml")
+    with ExitStack() as stack:
+        room = stack.enter_context(postroom.open("memory://", config=config))
+        address = stack.enter_context(served_here(app(room, keeper=False)))
+        letter = NewMessage(body=b"{}", kind="pay", failure=Failure(type="Declined"))
+        room.engine.put("pay", [letter])
+        there = f"{address}/api/v1/queues/pay/messages/{letter.id}/replay"
+        for dry_run in (True, False):
+            said = httpx.post(there, json={"body": {"n": "x"}, "dry_run": dry_run}, timeout=PATIENCE)
+            assert (said.status_code, 'n: "x" is not of type' in said.json()["detail"]) == (400, True)
+        asked = httpx.post(there, json={"body": {"n": 1}, "dry_run": True}, timeout=PATIENCE)
+        assert (asked.json(), room.queue("pay").stats().ready) == ({"replayed_as": ""}, 0)
+        assert audit.read(room.engine).acts == []
+        assert httpx.post(there, json={"body": {"n": 1}}, timeout=PATIENCE).json()["replayed_as"]
+
+
+def test_a_search_that_stops_at_its_bound_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead, "_ROWS", 200)
+    with postroom.open("memory://") as room, served_here(app(room, keeper=False)) as address:
+        room.engine.put("pay", [NewMessage(body=b"1", failure=Failure(type="Declined")) for _ in range(300)])
+        where = {"where": "error=nothing"}
+        found = httpx.get(f"{address}/api/v1/dead/pay", params=where, timeout=PATIENCE).json()
+        said = found["letters"], found["scanned"], found["complete"], found["stopped_by"]
+        assert said == ([], 200, False, "rows")
 
 
 def test_all_that_match_are_replayed_by_a_job(http: httpx.Client) -> None:

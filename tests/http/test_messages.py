@@ -157,6 +157,33 @@ def test_what_waits_can_be_moved_in_time_and_taken_out(http: httpx.Client) -> No
     assert http.post(f"/queues/emails/messages/{delivery_of}/cancel").status_code == 409
 
 
+def test_what_is_worked_on_is_cancelled_if_it_is_said_from_whom(http: httpx.Client) -> None:
+    put(http, body=1)
+    (first,) = claim(http)
+    there = f"/queues/emails/messages/{first['id']}"
+    assert http.post(f"{there}/release").status_code == 204
+    (second,) = claim(http, consumer="web-2")
+    changed = http.post(f"{there}/cancel", json={"deliveries": 1})
+    assert (changed.status_code, "now web-2 works on it" in changed.json()["detail"]) == (409, True)
+    assert http.post(f"{there}/cancel", json={"deliveries": 2}).status_code == 204
+    assert http.post(f"/deliveries/{second['receipt']}/ack").status_code == 410
+    (entry,) = http.get("/queues/emails/history").json()["entries"]
+    assert (entry["event"], entry["ids"]) == ("cancel", [first["id"]])
+    put(http, body=2)
+    (third,) = claim(http)
+    assert (
+        http.post(f"/queues/emails/messages/{third['id']}/cancel", json={"processing": True}).status_code
+        == 204
+    )
+
+
+def test_a_consumer_has_no_cancel(http: httpx.Client) -> None:
+    put(http, body=1)
+    (delivery,) = claim(http)
+    ending = {"receipt": delivery["receipt"], "verb": "cancel"}
+    assert http.post("/deliveries/settle", json={"settlements": [ending]}).status_code == 400
+
+
 def test_a_name_with_a_slash_stays_one_name(http: httpx.Client) -> None:
     id = put(http, queue="a%2Fb%25", body=1)
     assert http.get("/queues").json()["queues"][0]["queue"] == "a/b%"

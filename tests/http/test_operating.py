@@ -10,14 +10,17 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pytest
 
 import postroom
 from postroom import staff
 from postroom.breaker import Breaker
 from postroom.errors import ConfigError
+from postroom.http import app
 from postroom.http.server import listen
-from tests.http.servers import PATIENCE, Served, serving
+from postroom.staff import Attendance, this_process
+from tests.http.servers import PATIENCE, Served, served_here, serving
 from tests.http.test_waiting import until
 
 
@@ -119,6 +122,20 @@ def test_topics_are_listed_page_by_page(http: httpx.Client) -> None:
     assert named == sorted(named)
     assert "audit" not in named
     assert http.get("/topics", params={"limit": 0}).status_code == 400
+
+
+def test_topics_tell_who_is_known_to_read_them() -> None:
+    with postroom.open("memory://") as room, served_here(app(room, keeper=False)) as address:
+        begin = room.engine.read("news").cursor
+        room.engine.publish("news", [b"1"])
+        info = msgspec.structs.replace(this_process("web-1"), reads=(("news", begin),))
+        Attendance(room.engine, lambda: info).beat()
+        said = httpx.get(f"{address}/api/v1/topics", timeout=PATIENCE).json()
+        (worker,) = room.workers()
+        waited = worker.last_seen - room.engine.read("news", after=begin).entries[0].at
+        slowest = "web-1" if waited else ""
+        told = {"count": 1, "behind": waited, "slowest": slowest, "missed": 0, "complete": True}
+        assert (said["topics"], said["readers"]) == (["news"], {"news": told})
 
 
 def test_a_topic_is_read_from_a_cursor(http: httpx.Client) -> None:

@@ -129,6 +129,24 @@ def traces(folder: Path) -> None:
         room.queue("q").put(1)
 
 
+def schema(folder: Path) -> None:
+    from postroom.config import load
+    from postroom.errors import InvalidInput
+
+    (folder / "a.json").write_text('{"type": "object"}')
+    (folder / "kinds.toml").write_text('[kinds.a]\nschema = "a.json"')
+    with postroom.open("memory://", config=load(folder / "kinds.toml")) as room:
+        queue = room.queue("q")
+        id = queue.put({}, kind="a").id
+        queue.claim_many(1)[0].bury("no")
+        try:
+            queue.replay(id, body=[])
+        except InvalidInput as error:
+            assert "is not of type" in str(error)
+        else:
+            raise AssertionError("a payload that is not like its schema was put")
+
+
 def http(folder: Path) -> None:
     """The server answers, and has its dashboard with all that it loads."""
     from litestar.testing import TestClient
@@ -143,7 +161,7 @@ def http(folder: Path) -> None:
 
 EXTRAS: dict[str, Callable[[Path], None]] = {
     "redis": redis, "celery": celery, "http": http, "cli": cli, "sql": sql, "schedule": schedule,
-    "django": django, "metrics": metrics, "traces": traces,
+    "schema": schema, "django": django, "metrics": metrics, "traces": traces,
 }  # fmt: skip
 
 

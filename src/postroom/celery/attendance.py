@@ -53,6 +53,7 @@ class _Worker:
             busy=busy(),
             breakers=self._office.allowance.breakers,
             runs=self._office.lately.told(),
+            reads=self._office.fanout.places(),
             ids=tuple(delivery.id for delivery in list(self._office.held.values())),
         )
 

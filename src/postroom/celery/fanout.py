@@ -111,6 +111,13 @@ class Fanout:
     def topics(self, queue: str) -> list[str]:
         return [subscription.topic for subscription in self._queues.get(queue, {}).values()]
 
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Each topic that is read, and how far: for every queue that is bound to it. From any thread."""
+        bound = [
+            subscription for queue in list(self._queues.values()) for subscription in list(queue.values())
+        ]
+        return tuple((subscription.topic, subscription.cursor) for subscription in bound)
+
     def bindings(self) -> Iterator[tuple[str, str, str]]:
         for queue, bound in self._queues.items():
             for exchange, key in {(one.exchange, key) for one in bound.values() for key in one.keys}:

@@ -161,7 +161,19 @@ def _rows(config: Config, queue: str | None, role: str | None) -> list[tuple[str
             rows += _table_rows(f"roles.{name}", table)
         for name, table in _schedules(config).items():
             rows += _table_rows(f"schedule.{name}", table)
+        for name, table in _kinds(config).items():
+            rows += _table_rows(f"kinds.{name}", table)
     return rows
+
+
+def _kinds(config: Config) -> dict[str, Layer]:
+    """What is said of kinds; it comes from the file, and its schemas lie beside that."""
+    from postroom.config import Setting
+
+    found = {name: (file, config.source.heading("kinds", name)) for name, file in config.schemas.items()}
+    return {
+        name: {"schema": Setting(file, f"{config.file} {where}")} for name, (file, where) in found.items()
+    }
 
 
 def _schedules(config: Config) -> dict[str, Layer]:
@@ -216,6 +228,7 @@ def _document(config: Config, queue: str | None, role: str | None) -> dict[str, 
     document["queues"] = {name: _plain(table) for name, table in config.tables.items()}
     document["roles"] = {name: _plain(table) for name, table in config.role_tables.items()}
     document["schedule"] = {name: _plain(table) for name, table in _schedules(config).items()}
+    document["kinds"] = {name: _plain(table) for name, table in _kinds(config).items()}
     return document
 
 

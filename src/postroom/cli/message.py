@@ -57,6 +57,9 @@ RateKey = Annotated[
 ]
 OwnId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The same id is the same message.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for others to read.")]
+Processing = Annotated[
+    bool, typer.Option("--processing", help="Also if somebody works on it: they are told that it is gone.")
+]
 By = Annotated[
     str | None, typer.Option("--by", metavar="SPAN", help="So long from now; else its ack_timeout.")
 ]
@@ -202,14 +205,19 @@ def _shown(value: str | float | bytes) -> str:
 
 
 @app.command()
-def cancel(id: Id, queue: Within = None, url: Url = None, json: Json = False) -> None:
-    """Take a message out that waits, ready or scheduled.
+def cancel(
+    id: Id, processing: Processing = False, queue: Within = None, url: Url = None, json: Json = False
+) -> None:
+    """Take a message out that waits, ready or scheduled; with --processing, also one that is worked on.
+
+    Work that has begun is not interrupted: its consumer is told at the end that the message is gone.
 
     \b
     Examples:
       postroom message cancel 0198c0de00000000aaaaaaaaaaaaaaaa
+      postroom message cancel 0198c0de00000000aaaaaaaaaaaaaaaa --processing
     """
-    _operate("cancelled", id, queue, url, json, lambda where: where.cancel(id))
+    _operate("cancelled", id, queue, url, json, lambda where: where.cancel(id, processing=processing))
 
 
 @app.command()

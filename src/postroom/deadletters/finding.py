@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from postroom.deadletters.filter import Filter, Seen
 from postroom.deadletters.letter import DeadLetter
@@ -30,14 +30,19 @@ class Step(NamedTuple):
 _NOTHING = Step("", [], 0, None)
 
 
+#: What ends a search before it has seen everything: as many as were wanted, or a bound of one search.
+Bound = Literal["limit", "rows", "bytes", "time"]
+
+
 class Found(NamedTuple):
-    """What was found, oldest first within a queue. Unless `complete`, it stopped at a bound: go on
-    from `cursor`."""
+    """What was found, oldest first within a queue. Unless `complete`, it stopped at a bound, which
+    `stopped_by` names: go on from `cursor`."""
 
     letters: list[DeadLetter]
     scanned: int
     complete: bool
     cursor: str | None
+    stopped_by: Bound | None = None
 
 
 class Scan:
@@ -119,7 +124,17 @@ def find(
     """
     letters: list[DeadLetter] = []
     scanned, size, end = 0, 0, time.monotonic() + max_seconds
-    while len(letters) < limit and scanned < max_rows and size < _MOST_BYTES and time.monotonic() < end:
+
+    def bound() -> Bound | None:
+        if len(letters) >= limit:
+            return "limit"
+        if scanned >= max_rows:
+            return "rows"
+        if size >= _MOST_BYTES:
+            return "bytes"
+        return "time" if time.monotonic() >= end else None
+
+    while (stopped_by := bound()) is None:
         step = _next(scan, cursor, limit - len(letters), min(PAGE, max_rows - scanned))
         scanned += step.scanned
         letters += step.letters
@@ -127,7 +142,7 @@ def find(
         cursor = step.cursor
         if cursor is None:
             return Found(letters, scanned, True, None)
-    return Found(letters, scanned, False, cursor)
+    return Found(letters, scanned, False, cursor, stopped_by)
 
 
 def _next(scan: Scan, cursor: str | None, wanted: int, page: int) -> Step:

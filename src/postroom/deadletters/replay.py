@@ -8,11 +8,10 @@ asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from postroom.call import body_anew, headers_anew
-from postroom.content import encode
+from postroom.call import headers_anew
 from postroom.deadletters.bulk import BATCH, Batch, Result
 from postroom.deadletters.canary import Canary
 from postroom.deadletters.letter import DeadLetter
@@ -21,6 +20,7 @@ from postroom.errors import QueueFull
 from postroom.ids import replay_id
 from postroom.model import Action, Message, Move, NewMessage
 from postroom.policy import Rate
+from postroom.schemas import edited
 
 #: A put that somebody may repeat is remembered for a day.
 _DAY = 86_400_000
@@ -39,6 +39,9 @@ class Replay:
     rate    at most so many a second, minute or hour
     canary  one first; the others only if that one succeeded
     check   called before each step; it ends the replay by raising
+    schemas the files of the schemas that edited bodies must fit, by kind
+
+    An edited body that will not do raises InvalidInput before anything is put, in a dry run too.
     """
 
     action = "replay"
@@ -53,8 +56,10 @@ class Replay:
         rate: Rate | None = None,
         canary: Canary | None = None,
         check: Callable[[], object] | None = None,
+        schemas: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
+        self._schemas = schemas or {}
         self._to = to
         self._edit = edit
         self._again = again
@@ -65,7 +70,11 @@ class Replay:
         letters = [letter for letter in batch.letters if self._again or not letter.replayed_as]
         result.already += len(batch.letters) - len(letters)
         result.eligible += len(letters)
-        if result.dry_run or not letters:
+        if result.dry_run:
+            for letter in letters if self._edit else ():
+                self._edited(letter)
+            return
+        if not letters:
             return
         if self._canary:
             letters = self._try_one(batch.queue, letters, result)
@@ -157,7 +166,7 @@ class Replay:
         headers = headers_anew(message, edited=body is not None)
         if body is None:
             return None, None, headers
-        return *encode(body_anew(message, body)), headers
+        return *edited(message, body, self._schemas), headers
 
 
 def new_message(message: Message, **changes: Any) -> NewMessage:

@@ -189,6 +189,7 @@ class DeadLetters:
             rate=None if rate is None else Rate.parse(rate),
             canary=Canary(engine, canary_timeout) if canary else None,
             check=check,
+            schemas=self.room.config.schemas,
         )
         return run(engine, self.name or "", choice, work, dry_run, on_progress, on_step)
 

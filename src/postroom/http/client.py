@@ -93,9 +93,9 @@ class Client:
         """A page of one state; `cursor` and `limit` go on. `raw=True` as for `get`."""
         return self._do(calls.find(queue, state, narrow))
 
-    def cancel(self, queue: str, id: str) -> None:
-        """Take a waiting message out."""
-        self._do(calls.operate(queue, id, "cancel"))
+    def cancel(self, queue: str, id: str, *, processing: bool = False) -> None:
+        """Take a waiting message out; with `processing`, also from whoever works on it."""
+        self._do(calls.operate(queue, id, "cancel", processing=processing))
 
     def reschedule(
         self, queue: str, id: str, *, delay: Duration | None = None, at: Instant | None = None
@@ -209,8 +209,8 @@ class AsyncClient:
     async def find(self, queue: str, state: str = "ready", **narrow: Any) -> Page:
         return await self._do(calls.find(queue, state, narrow))
 
-    async def cancel(self, queue: str, id: str) -> None:
-        await self._do(calls.operate(queue, id, "cancel"))
+    async def cancel(self, queue: str, id: str, *, processing: bool = False) -> None:
+        await self._do(calls.operate(queue, id, "cancel", processing=processing))
 
     async def reschedule(
         self, queue: str, id: str, *, delay: Duration | None = None, at: Instant | None = None

@@ -43,6 +43,8 @@ _MOST_QUEUES = 1_000
 
 _started_id = itemgetter(1)
 _settled_id = attrgetter("receipt.id")
+#: What ends a delivery without its work being over: nobody knows how long that would have taken.
+_UNDONE = (Verb.RELEASE, Verb.CANCEL)
 
 
 class _Open:
@@ -201,7 +203,7 @@ class Observed(Through):
             if open is None or open.token != settlement.receipt.token:
                 continue
             timed.pop(id, None)
-            done = outcomes[place] is Outcome.OK and settlement.verb is not Verb.RELEASE
+            done = outcomes[place] is Outcome.OK and settlement.verb not in _UNDONE
             if done and open.began is not None:
                 drain.span = ended - open.began
                 spans.append((drain.span, open.weight + drain.passed))

@@ -145,6 +145,8 @@ class Ledger:
         match settlement.verb:
             case Verb.ACK:
                 self._leave(id, "acked")
+            case Verb.CANCEL:
+                self._leave(id, "cancelled")
             case Verb.RETRY:
                 known.plain, known.due = False, now + settlement.delay
             case Verb.RELEASE if settlement.delay:

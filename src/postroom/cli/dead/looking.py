@@ -47,14 +47,18 @@ def ls(
             advice = view.on_dead(letter.queue for letter in found.letters)
         tables.say_evicted(view)
     if json:
-        rest = {"scanned": found.scanned, "complete": found.complete, "cursor": found.cursor}
+        rest = {
+            "scanned": found.scanned, "complete": found.complete, "cursor": found.cursor,
+            "stopped_by": found.stopped_by,
+        }  # fmt: skip
         shown = [letter.as_dict() for letter in found.letters]
         output.as_json({"letters": shown, "on_dead": advice, **rest})
     else:
         output.table(tables.LETTERS, [tables.letter_row(letter) for letter in found.letters])
         tables.say_advice(advice)
     if not found.complete:
-        output.say(f"there may be more ({found.scanned:,} looked at): go on with --cursor {found.cursor}")
+        more = "there may be more" if found.stopped_by == "limit" else "the search stopped at its bound"
+        output.say(f"{more} ({found.scanned:,} looked at): go on with --cursor {found.cursor}")
 
 
 @app.command()

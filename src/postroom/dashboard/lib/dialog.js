@@ -39,14 +39,14 @@ export function Dialogs() {
 
 /**
  * Ask before something that cannot be taken back.
- * @param {{title: string, scope: string, detail?: any, verb: string, type?: string, danger?: boolean, reason?: boolean}} question
- *   scope: exactly what it concerns, as a sentence; type: what has to be typed; reason: ask for one
+ * @param {{title: string, scope: string, detail?: any, verb: string, leave?: string, type?: string, danger?: boolean, reason?: boolean}} question
+ *   scope: exactly what it concerns, as a sentence; leave: the word for not doing it; type: what has to be typed; reason: ask for one
  * @returns {Promise<{reason: string} | undefined>}
  */
 export const confirm = (question) => show({ title: question.title, body: Confirm, props: question });
 
 /** @param {any} props */
-function Confirm({ scope, detail, verb, type, danger, reason, close }) {
+function Confirm({ scope, detail, verb, leave = "Cancel", type, danger, reason, close }) {
   const [typed, setTyped] = useState("");
   const [why, setWhy] = useState("");
   const isReady = !type || typed === type;
@@ -59,7 +59,7 @@ function Confirm({ scope, detail, verb, type, danger, reason, close }) {
       <input autofocus value=${why} onInput=${(/** @type {any} */ e) => setWhy(e.target.value)} maxlength="200" /></label>` : null}
     ${type ? html`<label class="field"><span>Type <code>${type}</code> to go on</span>
       <input autofocus autocomplete="off" spellcheck=${false} value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} /></label>` : null}
-    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close(undefined)}>Cancel</button>
+    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close(undefined)}>${leave}</button>
       <button type="submit" autofocus=${!type && !reason} class=${`button ${danger ? "danger" : "primary"}`} disabled=${!isReady}>${verb}</button></footer>
   </form>`;
 }

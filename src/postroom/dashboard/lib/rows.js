@@ -13,15 +13,18 @@ const FADE = 4_000;
 
 /**
  * @typedef {Record<string, any>} Row
- * @typedef {{from: string | null, rows: Row[], next: string | null}} Page
- * @typedef {{rows: Row[], pending: number, isLoading: boolean, hasMore: boolean, error: Problem | null,
+ * @typedef {{from: string | null, rows: Row[], next: string | null, scanned: number, isLimited: boolean}} Page
+ * @typedef {{rows: Row[], cursor: string | null, scanned?: number, stopped_by?: string | null}} Answer
+ *   of a search: how many it looked at, and what made it stop
+ * @typedef {{rows: Row[], pending: number, isLoading: boolean, hasMore: boolean, error: Problem | null, scanned: number, isLimited: boolean,
  *   more: () => void, showNew: () => void, reload: () => void, view: (first: number, isStill: boolean) => void}} Rows
  */
 
 /**
- * @param {(cursor: string | null, limit: number) => Promise<{rows: Row[], cursor: string | null}>} fetchPage
+ * @param {(cursor: string | null, limit: number) => Promise<Answer>} fetchPage
  * @param {{of: string, key?: (row: Row) => string, every?: number, when?: (event: import("./live.js").Event) => boolean}} options
  *   of: names the list; another name is another list, which begins anew
+ *   The answer is of as many as were `scanned`, and `isLimited` when the last page is short because a search stopped at its bound.
  * @returns {Rows}
  */
 export function useRows(fetchPage, { of, key = (row) => row.id, every = 3_000, when }) {
@@ -47,10 +50,10 @@ export function useRows(fetchPage, { of, key = (row) => row.id, every = 3_000, w
   };
 }
 
-const empty = () => ({ rows: /** @type {Row[]} */ ([]), pending: 0, isLoading: true, hasMore: false, error: /** @type {Problem | null} */ (null) });
+const empty = () => ({ rows: /** @type {Row[]} */ ([]), pending: 0, isLoading: true, hasMore: false, scanned: 0, isLimited: false, error: /** @type {Problem | null} */ (null) });
 
 /**
- * @param {(cursor: string | null, limit: number) => Promise<{rows: Row[], cursor: string | null}>} fetchPage
+ * @param {(cursor: string | null, limit: number) => Promise<Answer>} fetchPage
  * @param {(row: Row) => string} key
  * @param {(shown: ReturnType<typeof empty>) => void} tell
  */
@@ -67,7 +70,10 @@ function listOf(fetchPage, key, tell) {
   const draw = () => {
     if (isOver) return;
     const rows = flat();
-    tell({ rows, pending: waiting.size ? countNew(rows) : 0, isLoading: isMore || (!pages.length && !error), hasMore: Boolean(pages.at(-1)?.next), error });
+    tell({
+      rows, pending: waiting.size ? countNew(rows) : 0, isLoading: isMore || (!pages.length && !error), hasMore: Boolean(pages.at(-1)?.next), error,
+      scanned: pages.reduce((sum, page) => sum + page.scanned, 0), isLimited: pages.at(-1)?.isLimited ?? false,
+    });
   };
 
   /** @param {Row[]} rows How many of those that wait are not among them. */
@@ -78,8 +84,8 @@ function listOf(fetchPage, key, tell) {
 
   /** @param {string | null} from @returns {Promise<Page>} */
   const load = async (from) => {
-    const { rows, cursor } = await fetchPage(from, PAGE);
-    return { from, rows, next: cursor };
+    const { rows, cursor, scanned = rows.length, stopped_by } = await fetchPage(from, PAGE);
+    return { from, rows, next: cursor, scanned, isLimited: Boolean(stopped_by) && stopped_by !== "limit" };
   };
 
   /** The page that the first visible row is on. */

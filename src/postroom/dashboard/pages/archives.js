@@ -14,7 +14,7 @@ import { Table, useSelection } from "../lib/table.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { html } from "../lib/ui.js";
-import { Search } from "./dead.js";
+import { HowFar, Search } from "./dead.js";
 import { discard, discardOne, replay } from "./dead/bulk.js";
 import { GroupCard, GroupList } from "./dead/groups.js";
 import { scopeIn } from "./dead/scope.js";
@@ -75,7 +75,7 @@ function Archive({ service }) {
   const groups = useLoaded(`${base}/groups`, { every: 5_000 });
   const letters = useRows(async (cursor, limit) => {
     const found = await get(base, { where: filter.where, cursor, limit });
-    return { rows: found.letters, cursor: found.cursor };
+    return { ...found, rows: found.letters };
   }, { of: JSON.stringify([base, filter.where]), every: 5_000 });
   const selection = useSelection(text);
   const group = groups.data?.groups.find((/** @type {any} */ each) => each.group === asked);
@@ -91,8 +91,9 @@ function Archive({ service }) {
     ${letters.error ? html`<${Failed} error=${letters.error} retry=${letters.reload} />` : isEmpty && !groups.data?.groups.length ? html`<${Card}><${Nothing} name=${service.service} isFiltered=${Boolean(text)} /><//>`
       : html`<div class="dead"><${GroupList} groups=${groups.data?.groups ?? []} chosen=${asked} isComplete=${groups.data?.complete ?? true} choose=${(/** @type {string | null} */ next) => setText(withCondition(text, "group", next))} />
         <div class="dead-letters">${group ? html`<${GroupCard} group=${group} base=${base} reload=${groups.reload} />` : null}
+          <${HowFar} letters=${letters} />
           <${Table} name="Archived events" fill columns=${COLUMNS} open=${(/** @type {any} */ letter) => show({ title: letter.exception || "Archived event", wide: true, body: Letter, props: { letter, base, may, again } })}
-            selection=${may.replay || may.discard ? selection : undefined} ...${letters} empty=${html`<${Nothing} name=${service.service} isFiltered=${true} />`} /></div></div>`}`;
+            selection=${may.replay || may.discard ? selection : undefined} ...${letters} hasMore=${letters.hasMore && !letters.isLimited} empty=${html`<${Nothing} name=${service.service} isFiltered=${true} />`} /></div></div>`}`;
 }
 
 const COLUMNS = [

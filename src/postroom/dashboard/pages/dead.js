@@ -7,6 +7,7 @@ import { useKeys } from "../lib/keys.js";
 import { Badge, Empty, Failed, Head, Menu, QueueLink } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
 import { useRows } from "../lib/rows.js";
+import { Searched } from "../lib/searched.js";
 import { useCan } from "../lib/session.js";
 import { Table, useSelection } from "../lib/table.js";
 import { When } from "../lib/time.js";
@@ -30,7 +31,7 @@ export function DeadLetters() {
   const of = JSON.stringify([filter.name, filter.where]);
   const letters = useRows(async (cursor, limit) => {
     const found = await get(path`dead/${filter.name}`, { where: filter.where, cursor, limit });
-    return { rows: found.letters, cursor: found.cursor };
+    return { ...found, rows: found.letters };
   }, { of, every: 5_000, when: concerns });
   const queues = useLoaded("queues", { every: 10_000 });
   const selection = useSelection(of);
@@ -49,14 +50,16 @@ export function DeadLetters() {
     <//>
     <${Search} text=${text} set=${setText} problem=${filter.problem} />
     ${letters.error ? html`<${Failed} error=${letters.error} retry=${letters.reload} />` : isEmpty && !groups.data?.groups.length
-      ? html`<${Nothing} isFiltered=${Boolean(text)} />`
+      ? html`<${HowFar} letters=${letters} /><${Nothing} isFiltered=${Boolean(text)} isLimited=${letters.isLimited} />`
       : html`<div class="dead">
         <${GroupList} groups=${groups.data?.groups ?? []} chosen=${chosen} isComplete=${groups.data?.complete ?? true}
           choose=${(/** @type {string | null} */ next) => setText(withCondition(text, "group", next))} />
         <div class="dead-letters">
           ${group ? html`<${GroupCard} group=${group} base=${path`dead/${filter.name}`} reload=${groups.reload} />` : null}
           <${Advice} queues=${queues.data?.queues ?? []} names=${Object.keys(group?.queues ?? {})} />
-          <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${selection} ...${letters} empty=${html`<${Nothing} isFiltered=${true} />`} />
+          <${HowFar} letters=${letters} />
+          <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${selection} ...${letters} hasMore=${letters.hasMore && !letters.isLimited}
+            empty=${html`<${Nothing} isFiltered=${true} isLimited=${letters.isLimited} />`} />
         </div>
       </div>`}`;
 }
@@ -99,8 +102,14 @@ export function Search({ text, set, problem }) {
     ${problem ? html`<p class="bad" role="alert">${problem}</p>` : null}</form>`;
 }
 
-/** @param {{isFiltered: boolean}} props */
-const Nothing = ({ isFiltered }) => (isFiltered
-  ? html`<${Empty} icon="search" title="No dead letter is like that">Every condition must hold. Take one away, or look everywhere.<//>`
+/** Where a search stopped because it may not look at more at a time. @param {{letters: import("../lib/rows.js").Rows}} props */
+export const HowFar = ({ letters }) => (letters.isLimited
+  ? html`<${Searched} found=${letters.rows.length} scanned=${letters.scanned} of="letter" isBusy=${letters.isLoading} isOver=${false} on=${letters.more}
+      bound="A search looks at 100,000 letters or for 2 seconds at a time, the oldest of each queue first." />` : null);
+
+/** @param {{isFiltered: boolean, isLimited: boolean}} props */
+const Nothing = ({ isFiltered, isLimited }) => (isLimited
+  ? html`<${Empty} icon="search" title="None so far">There are letters that were not looked at: search on, or name a queue or a group.<//>`
+  : isFiltered ? html`<${Empty} icon="search" title="No dead letter is like that">Every condition must hold. Take one away, or look everywhere.<//>`
   : html`<${Empty} icon="dead" title="No dead letters" command="postroom dead ls">A message comes here when its attempts are used up, when it expires, cannot be read, or is
     rejected; with its exception, its history and its payload, to be looked at and replayed.<//>`);

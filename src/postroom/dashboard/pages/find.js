@@ -1,10 +1,10 @@
 /** Finding messages in whatever queue they are: one by its id, or those of a kind. */
 import { get, path } from "../lib/api.js";
 import { standing, useLoaded } from "../lib/data.js";
-import { count } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Card, Empty, Failed, Head, MessageLink, QueueLink, StateBadge } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
+import { Searched } from "../lib/searched.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
 import { When } from "../lib/time.js";
@@ -69,9 +69,7 @@ function OfKind({ kind, queue, state }) {
   };
   useEffect(() => void on(), []);
   if (found.error) return html`<${Card}><${Failed} error=${found.error} retry=${on} /><//>`;
-  const looked = `${count(found.rows.length)} found among ${count(found.scanned)} ${found.scanned === 1 ? "message" : "messages"}`;
-  return html`<p class="row" role="status"><span class="muted">${found.isBusy ? `Looking at messages one by one… ${found.scanned ? looked : ""}` : found.cursor ? `${looked} so far.` : `${looked}, all there are.`}</span>
-      ${found.cursor && !found.isBusy ? html`<button class="button small" onClick=${on}>Search on</button>` : null}</p>
+  return html`<${Searched} found=${found.rows.length} scanned=${found.scanned} of="message" isBusy=${found.isBusy} isOver=${!found.cursor} on=${on} />
     <${Table} name="Messages of this kind" fill rows=${found.rows} isLoading=${found.isBusy} columns=${COLUMNS} keyOf=${keyOf} open=${open}
       empty=${html`<${Card}><${Empty} icon="search" title=${found.cursor ? "None so far" : "No message is of such a kind"}>${found.cursor
         ? "A search looks at 100,000 messages or for 5 seconds at a time: search on, or choose a queue or a state."

@@ -13,7 +13,7 @@ import { useCan } from "../lib/session.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { Traceback } from "../lib/traceback.js";
-import { html, useState } from "../lib/ui.js";
+import { html, useEffect, useState } from "../lib/ui.js";
 import { discardOne } from "./dead/bulk.js";
 
 /** What the server shows in the place of a secret. */
@@ -88,12 +88,14 @@ function Attempts({ attempts }) {
 function Edit({ letter, body, close }) {
   const before = jsonText(body);
   const [text, setText] = useState(before);
-  const { value, problem } = read(text, before);
-  const isChanged = !problem && diff(before, text).some((line) => line.sign !== " ");
+  const { value, problem: unread } = read(text, before);
+  const isChanged = !unread && diff(before, text).some((line) => line.sign !== " ");
+  const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
+  const { refusal, isAsked } = useDryRun(where, isChanged ? value : undefined);
+  const problem = unread || refusal;
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
-    const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
     const done = await act(() => post(where, { body: value, number: letter.replayed_as.length + 1 }), {
       doing: "replay it", done: (result) => `Replayed with another payload as ${result.replayed_as}.`,
     });
@@ -103,8 +105,31 @@ function Edit({ letter, body, close }) {
     <label class="field"><span>Payload</span><textarea rows="12" spellcheck=${false} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)}></textarea></label>
     ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${text} />` : html`<p class="faint">Nothing is changed yet.</p>`}
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged}>Replay with this payload</button></footer>
+      <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged || !isAsked}>Replay with this payload</button></footer>
   </form>`;
+}
+
+/** So long after the last stroke (ms) the server is asked. */
+const PAUSE = 300;
+
+/**
+ * What the server says against a payload, before it is sent: it has the schema of its kind, if there is one.
+ * @param {string} where @param {any} body undefined: nothing to ask
+ * @returns {{refusal: string, isAsked: boolean}} isAsked: that is what it says about this payload
+ */
+function useDryRun(where, body) {
+  const [said, setSaid] = useState({ of: "", refusal: "" });
+  const of = body === undefined ? "" : JSON.stringify(body);
+  useEffect(() => {
+    if (!of) return undefined;
+    let isOver = false;
+    const asking = setTimeout(() => post(where, { body, dry_run: true }).then(
+      () => isOver || setSaid({ of, refusal: "" }),
+      (problem) => isOver || setSaid({ of, refusal: problem.message }),
+    ), PAUSE);
+    return () => { isOver = true; clearTimeout(asking); };
+  }, [of]);
+  return said.of === of ? { refusal: said.refusal, isAsked: true } : { refusal: "", isAsked: false };
 }
 
 /** A payload that has lost something on its way here must not be put. @param {string} text @param {string} before */

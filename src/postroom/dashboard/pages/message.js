@@ -105,7 +105,7 @@ function Actions({ message, again }) {
   /** @param {string} verb @param {any} body @param {string} done */
   const run = async (verb, body, done) => { await act(() => post(`${where}/${verb}`, body), { doing: `${verb.replace("-", " ")} this message`, done }); again(); };
   /** @param {string} verb @param {string} title @param {string} scope @param {string} done @param {any} [body] */
-  const ask = async (verb, title, scope, done, body) => { if (await confirm({ title, scope, verb: title.replace("?", ""), danger: true })) await run(verb, body, done); };
+  const ask = async (verb, title, scope, done, body) => { if (await confirm({ title, scope, verb: title.replace("?", ""), leave: "Leave it", danger: true })) await run(verb, body, done); };
   const replay = async () => {
     const made = await act(() => post(`${where}/replay`, { number: message.replayed_as.length + 1 }), { doing: "replay it", done: "Replayed as a new message." });
     again();
@@ -121,7 +121,8 @@ function Actions({ message, again }) {
     ${may.move && waits ? html`<button class="button" onClick=${reschedule}><${Icon} name="clock" />Reschedule…</button>
       <button class="button quiet-danger" onClick=${() => ask("cancel", "Cancel it?", "This one message is taken out of its queue for good.", "Cancelled.")}>Cancel…</button>` : null}
     ${may.move && state === "processing" ? html`<button class="button" onClick=${() => run("extend", { span: "1m", deliveries: message.deliveries }, "It has a minute more, from now.")}><${Icon} name="plus" />1 minute</button>
-      <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.", { deliveries: message.deliveries })}><${Icon} name="back" />Release…</button>` : null}
+      <button class="button" onClick=${() => ask("release", "Release it?", "It is taken from its worker and goes back to its place. The worker may already have done a part of it.", "Back in its place.", { deliveries: message.deliveries })}><${Icon} name="back" />Release…</button>
+      <button class="button quiet-danger" onClick=${() => ask("cancel", "Cancel it?", "It is taken from its worker and is gone for good. Work that has begun is not interrupted: the worker is told at its end that the message is gone.", "Cancelled.", { deliveries: message.deliveries })}>Cancel…</button>` : null}
     ${may.replay && state === "dead" ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
     ${may.discard && state === "dead" ? html`<button class="button quiet-danger" onClick=${() => discardOne(path`dead/${queue}`, id)}>Discard…</button>` : null}`;
 }

@@ -20,6 +20,8 @@ import { Lanes } from "./processing/lanes.js";
 
 /** So many sweeps may be missed before it is said that nobody sweeps. */
 const MISSED = 3;
+/** What an event of its queue makes of a message that somebody had. @type {Record<string, string>} */
+const BECAME = { requeue: "Reclaimed", move_to_dlq: "Dead", cancel: "Cancelled" };
 /** What became of how many messages is remembered. */
 const MOST = 1_000;
 
@@ -103,8 +105,9 @@ function useMissing(room) {
 function useOutcomes() {
   const [known] = useState(() => new Map());
   useEffect(() => listen(({ name, data }) => {
-    if (name !== "lifecycle" || !["requeue", "move_to_dlq"].includes(data.event)) return;
-    for (const id of data.ids) known.set(`${data.queue} ${id}`, data.event === "requeue" ? "Reclaimed" : "Dead");
+    const outcome = name === "lifecycle" && BECAME[data.event];
+    if (!outcome) return;
+    for (const id of data.ids) known.set(`${data.queue} ${id}`, outcome);
     for (const old of [...known.keys()].slice(0, Math.max(0, known.size - MOST))) known.delete(old);
   }), []);
   return known;
@@ -121,7 +124,7 @@ const columns = (mayMove, outcomes, reload, most) => [
   { id: "started", title: "Started", wide: true, cell: (/** @type {any} */ row) => html`<${When} at=${row.started_at} />` },
   { id: "elapsed", title: "Elapsed", wide: true, align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.started_at == null || row.gone ? html`<span class="faint">—</span>` : html`<${Elapsed} since=${row.started_at} />`) },
   { id: "left", title: "Time left", cell: (/** @type {any} */ row) => html`<${Left} row=${row} outcome=${outcomes.get(`${row.queue} ${row.id}`)} />` },
-  ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} />`) }] : []),
+  ...(mayMove ? [{ id: "act", title: "", label: "Actions", align: /** @type {"end"} */ ("end"), cell: (/** @type {any} */ row) => (row.gone ? null : html`<${Actions} row=${row} reload=${reload} outcomes=${outcomes} />`) }] : []),
 ];
 
 /** @param {{row: any, outcome: string | undefined}} props */
@@ -132,19 +135,30 @@ function Left({ row, outcome }) {
   return html`<${Countdown} deadline=${row.deadline} from=${row.started_at} label="Until " />`;
 }
 
-/** @param {{row: any, reload: () => void}} props */
-function Actions({ row, reload }) {
+/** @param {{row: any, reload: () => void, outcomes: Map<string, string>}} props */
+function Actions({ row, reload, outcomes }) {
   const where = path`queues/${row.queue}/messages/${row.id}`;
-  /** @param {string} verb @param {any} body @param {string} doing @param {string} done */
-  const run = (verb, body, doing, done) => act(() => post(`${where}/${verb}`, { ...body, deliveries: row.deliveries }), { doing, done }).then(() => (reload(), lookAgain()));
+  /** @param {string} verb @param {any} body @param {string} doing @param {string} done @param {{reason?: string, became?: string}} [more] */
+  const run = async (verb, body, doing, done, { reason, became } = {}) => {
+    const did = await act(() => post(`${where}/${verb}`, { ...body, deliveries: row.deliveries }, reason), { doing, done });
+    if (did !== undefined && became) outcomes.set(`${row.queue} ${row.id}`, became);
+    reload();
+    lookAgain();
+  };
   const bury = async () => {
     const asked = await confirm({ title: "Give it up", scope: "This one message is taken from its worker and becomes a dead letter.", detail: "The worker is told that it is lost; what it has done of it is not undone.", verb: "Give it up", danger: true, reason: true });
-    if (asked) await run("bury", { reason: asked.reason }, "give it up", "It is a dead letter now.");
+    if (asked) await run("bury", { reason: asked.reason }, "give it up", "It is a dead letter now.", { became: "Dead" });
+  };
+  const cancel = async () => {
+    const asked = await confirm({ title: "Cancel it?", scope: "This one message is taken from its worker and is gone for good, as one that waits would be.",
+      detail: "Work that has begun is not interrupted: it goes on to its end, and its worker is told then that the message is gone.", verb: "Cancel the message", leave: "Leave it", danger: true, reason: true });
+    if (asked) await run("cancel", undefined, "cancel it", "Cancelled: whoever works on it is told that it is gone.", { reason: asked.reason, became: "Cancelled" });
   };
   return html`<${Menu} label=${`Actions for ${row.id}`} items=${[
     { words: "One more minute", icon: "clock", run: () => run("extend", { span: 60 }, "give it more time", "It has another minute.") },
     { words: "More time…", icon: "clock", run: () => show({ title: "More time", body: Extend }).then((given) => given && run("extend", { span: given }, "give it more time", `It has another ${given}.`)) },
-    { words: "Release now", icon: "replay", run: () => run("release", undefined, "release it", "Released: whoever worked on it is told that it is lost.") },
+    { words: "Release now", icon: "replay", run: () => run("release", undefined, "release it", "Released: whoever worked on it is told that it is lost.", { became: "Released" }) },
+    { words: "Cancel…", icon: "close", danger: true, run: () => void cancel() },
     { words: "Give it up…", icon: "trash", danger: true, run: () => void bury() },
   ]} />`;
 }

@@ -2,8 +2,9 @@
 import { BASE, get, path } from "../lib/api.js";
 import { useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
+import { count, plural, span } from "../lib/format.js";
 import { Json, jsonText } from "../lib/json.js";
-import { Card, Empty, Failed } from "../lib/parts.js";
+import { Badge, Card, Empty, Failed } from "../lib/parts.js";
 import { useQuery } from "../lib/router.js";
 import { useRows } from "../lib/rows.js";
 import { Table } from "../lib/table.js";
@@ -23,8 +24,17 @@ export function Topics() {
   if (!topics.length) return html`<${Card}><${Empty} icon="events" title="No topic yet" command=${`curl ${BASE}topics/orders -H 'content-type: application/json' -d '{"entries": [{"id": 7}]}'`}>A topic comes into being with what is first published to it. Everybody who reads it reads everything, each from a place of their own.<//><//>`;
   const chosen = topics.includes(name) ? name : topics[0];
   return html`<div class="row"><select class="narrow" aria-label="Topic" value=${chosen} onChange=${(/** @type {any} */ e) => setName(e.target.value)}>${topics.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>
-      <span class="faint">Who reads a topic keeps its place itself, so nobody here knows how far each is; what waits for a service of events stands with its archive.</span></div>
+      <${Known} readers=${data.readers[chosen]} /></div>
+    <p class="faint">Who reads a topic keeps its place itself. Workers of Celery tell theirs every ten seconds; readers that do not report, as a live page or a program of your own, are not counted. What waits for a service of events stands with its archive.</p>
     <${Entries} key=${chosen} topic=${chosen} />`;
+}
+
+/** Who is known to read it, and how far behind the slowest is. @param {{readers: {count: number, behind: number, slowest: string, missed: number, complete: boolean} | undefined}} props */
+function Known({ readers }) {
+  if (!readers) return html`<span role="status" aria-label="Subscribers" class="muted">No known subscriber</span>`;
+  return html`<span role="status" aria-label="Subscribers"><strong>${plural(readers.count, "known subscriber")}</strong> <span class="muted">· ${readers.behind
+    ? html`the slowest is <${Badge} tone="warn">${span(readers.behind)} behind<//> ${readers.slowest}` : "none is behind"}${readers.complete ? "" : ", of those that were looked at"}</span>${
+    readers.missed ? html` <${Badge} tone="bad">missed ${count(readers.missed)}<//>` : null}</span>`;
 }
 
 /** @param {{topic: string}} props */

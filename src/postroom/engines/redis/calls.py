@@ -148,8 +148,8 @@ def settle_args(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, list[b
 
 
 def _ending(settlement: Settlement, receipt: bytes) -> bytes:
-    if settlement.verb is Verb.BURY:
-        return b"b" + receipt + _NO_NUMBER
+    if settlement.verb in (Verb.BURY, Verb.CANCEL):
+        return (b"b" if settlement.verb is Verb.BURY else b"c") + receipt + _NO_NUMBER
     if settlement.due is None:
         return b"r" + receipt + settlement.delay.to_bytes(8, "big")
     return b"R" + receipt + settlement.due.to_bytes(8, "big")

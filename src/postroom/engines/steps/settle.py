@@ -128,7 +128,13 @@ def _bury(state: QueueState, slot: Slot, settlement: Settlement, now: int) -> No
     state.bury(slot, failure, now)
 
 
-_SETTLE = {Verb.RETRY: _retry, Verb.RELEASE: _release, Verb.BURY: _bury}
+def _cancel(state: QueueState, slot: Slot, settlement: Settlement, now: int) -> None:
+    state.take_back(slot)
+    state.vanish(slot, now)
+    state.count("cancelled", Event.CANCEL, slot.message.id)
+
+
+_SETTLE = {Verb.RETRY: _retry, Verb.RELEASE: _release, Verb.BURY: _bury, Verb.CANCEL: _cancel}
 
 
 def _ack_timeout(state: QueueState, slot: Slot) -> int | None:

@@ -12,6 +12,7 @@ from msgspec import Meta
 from postroom import audit
 from postroom.deadletters import DeadLetter, DeadLetters, Filter, GroupView, Incident
 from postroom.deadletters.bulk import Result
+from postroom.deadletters.finding import Bound
 from postroom.errors import InvalidInput
 from postroom.http.looking import WithSight, texts, values
 from postroom.http.service import AtDesk, Desk, named
@@ -19,19 +20,21 @@ from postroom.http.views import Request, Span
 from postroom.jobs import Job, Jobs
 
 EVERYWHERE = "-"
-#: Letters of one page, and how long one request looks for them (seconds).
-_MOST, _SECONDS = 1_000, 2.0
+#: Letters of one page, and how many one request looks at for them, and for how long (seconds).
+_MOST, _ROWS, _SECONDS = 1_000, 100_000, 2.0
 
 Condition = Annotated[list[str] | None, QueryParameter(name="where")]
 
 
 class Letters(msgspec.Struct):
-    """Letters with everything about them. Unless `complete`, it stopped at a bound: go on from `cursor`."""
+    """Letters with everything about them; `scanned` were looked at. Unless `complete`, it stopped, and
+    `stopped_by` says at what: as many as were asked for, or a bound of one search. Go on from `cursor`."""
 
     letters: list[dict[str, Any]]
     scanned: int
     complete: bool
     cursor: str | None = None
+    stopped_by: Bound | None = None
 
 
 class GroupList(msgspec.Struct):
@@ -84,13 +87,16 @@ class Note(Request):
 
 class ReplayOne(Request):
     """Replay one letter, perhaps with another body. `number` is the replays seen + 1: then a repeated call
-    makes no second message."""
+    makes no second message. `dry_run` only asks whether it could be, with that body."""
 
     body: Any = None
     number: int | None = None
+    dry_run: bool = False
 
 
 class Replayed(msgspec.Struct):
+    """Its new id; "" after a dry run."""
+
     replayed_as: str
 
 
@@ -100,10 +106,10 @@ def letters_of(desk: Desk, raw: str) -> DeadLetters:
 
 
 def checked(limit: int) -> dict[str, float]:
-    """How long one request may look, if it does not ask for too much. Raises InvalidInput."""
+    """How much one request may look at, if it does not ask for too much. Raises InvalidInput."""
     if limit > _MOST:
         raise InvalidInput(f"limit: at most {_MOST:,}")
-    return {"max_seconds": _SECONDS}
+    return {"max_rows": _ROWS, "max_seconds": _SECONDS}
 
 
 def changes_of(data: Note) -> dict[str, str | None]:
@@ -128,7 +134,7 @@ async def list_letters(
     filter = Filter.parse(where or [])
     found = await desk.work(letters_of(desk, name).find, filter, limit=limit, cursor=cursor, **bounds)
     letters = await sight.letters([shown(each) for each in found.letters])
-    return Letters(letters, found.scanned, found.complete, found.cursor)
+    return Letters(letters, found.scanned, found.complete, found.cursor, found.stopped_by)
 
 
 @get("/dead/{name:str}/letters/{id:str}", opt={"action": "dead.show"})
@@ -209,7 +215,11 @@ async def replay_one(
 ) -> Replayed:
     """Put one dead letter again, as it was or with another body."""
     data = data or ReplayOne()
-    return Replayed(await desk.call(desk.queue(queue).replay, id, body=data.body, number=data.number))
+    options = {"body": data.body, "number": data.number, "dry_run": data.dry_run}
+    new = await desk.call(desk.queue(queue).replay, id, **options)
+    if data.dry_run:
+        audit.nothing_to_note()
+    return Replayed(new)
 
 
 @post("/queues/{queue:str}/messages/{id:str}/discard", opt={"action": "dead.discard"}, status_code=204)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Request as Connection
@@ -62,7 +62,8 @@ class Ending(Request):
     """One settlement of many."""
 
     receipt: str
-    verb: Verb = Verb.ACK
+    #: A cancel is none of these: it is an operator's, who has no receipt.
+    verb: Literal["ack", "retry", "release", "bury"] = "ack"
     after: Span | None = None
     at: Moment | None = None
     error: str = ""
@@ -165,18 +166,18 @@ def _settle_many(room: Room, endings: list[Ending]) -> list[Outcome]:
 
 
 def _settlement(room: Room, ending: Ending) -> Settlement:
-    held = read_receipt(ending.receipt)
-    if ending.verb is Verb.RETRY:
+    held, verb = read_receipt(ending.receipt), Verb(ending.verb)
+    if verb is Verb.RETRY:
         failure = Failure(type=ending.type or "Failed", text=ending.error, traceback=ending.traceback)
         return _retry(room, held, failure, ending.after, ending.at)
     if ending.at is not None:
         raise InvalidInput("at: only a retry comes back at a moment")
     delay = 0 if ending.after is None else milliseconds(ending.after, "after")
-    if ending.verb is Verb.BURY:
+    if verb is Verb.BURY:
         text = ending.error or "buried by its consumer"
         failure = Failure(type=ending.type or "Rejected", text=text, traceback=ending.traceback)
         return Settlement(held, Verb.BURY, failure=failure)
-    return Settlement(held, ending.verb, delay=delay if ending.verb is Verb.RELEASE else 0)
+    return Settlement(held, verb, delay=delay if verb is Verb.RELEASE else 0)
 
 
 def _retry(room: Room, held: Receipt, failure: Failure, after: Span | None, at: Moment | None) -> Settlement:

@@ -62,6 +62,12 @@ class Extend(Held):
     span: Span | None = None
 
 
+class Cancel(Held):
+    """`processing`: also from whoever works on it. `deliveries` means that worker, and no other."""
+
+    processing: bool = False
+
+
 class Bury(Held):
     reason: str = ""
 
@@ -316,9 +322,13 @@ def _letter(room: Room, queue: Queue, id: str) -> Letter | None:
 
 
 @post("/queues/{queue:str}/messages/{id:str}/cancel", opt={"action": "message.cancel"}, status_code=204)
-async def cancel_message(desk: AtDesk, queue: FromPath[str], id: FromPath[str]) -> None:
-    """Take a waiting message out."""
-    await desk.call(desk.queue(queue).cancel, id)
+async def cancel_message(
+    desk: AtDesk, queue: FromPath[str], id: FromPath[str], data: JSONBody[Cancel | None] = None
+) -> None:
+    """Take a waiting message out; with `processing` or `deliveries`, also from whoever works on it."""
+    data = data or Cancel()
+    cancel = desk.queue(queue).cancel
+    await desk.call(cancel, id, processing=data.processing, deliveries=data.deliveries)
 
 
 @post(

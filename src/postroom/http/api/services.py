@@ -109,7 +109,9 @@ async def list_archive(
     letters = await visited(desk, service).seen()
     found = await desk.work(letters.find, filter, limit=limit, cursor=cursor, **bounds)
     seen = await sight.letters([shown(each) for each in found.letters])
-    return ArchivedLetters(seen, found.scanned, found.complete, found.cursor, letters.unread)
+    return ArchivedLetters(
+        seen, found.scanned, found.complete, found.cursor, found.stopped_by, letters.unread
+    )
 
 
 @get("/services/{service:str}/archive/letters/{id:str}", opt={"action": "archive.show"})

@@ -17,6 +17,7 @@ from postroom.http.roles import Action
 from postroom.http.service import AtDesk, named
 from postroom.http.views import Request
 from postroom.limits import AUDIT, check_limit
+from postroom.readers import Readers, read_readers
 
 
 class Publish(Request):
@@ -40,17 +41,21 @@ class TopicPage(msgspec.Struct):
 
 
 class TopicNames(msgspec.Struct):
-    """Names in their order; the cursor is what to ask for as `after` next."""
+    """Names in their order; the cursor is what to ask for as `after` next. `readers` are those that tell what
+    they read, workers of Celery: whoever reads by other means is not counted."""
 
     topics: list[str]
     cursor: str | None = None
+    readers: dict[str, Readers] = {}
 
 
 @get("/topics", opt={"action": "topic.list"})
 async def list_topics(desk: AtDesk, after: FromQuery[str] = "", limit: FromQuery[int] = 100) -> TopicNames:
-    """The topics that something was published to; the audit has a route of its own."""
+    """The topics that something was published to, and their known readers; the audit has its own route."""
     names = await desk.call(desk.room.engine.topics, after=after, limit=limit)
-    return TopicNames([name for name in names if name != AUDIT], names[-1] if len(names) == limit else None)
+    shown = [name for name in names if name != AUDIT]
+    readers = await desk.work(read_readers, desk.room.engine, set(shown))
+    return TopicNames(shown, names[-1] if len(names) == limit else None, readers)
 
 
 @post("/topics/{topic:str}", opt={"action": "topic.publish"}, status_code=204)

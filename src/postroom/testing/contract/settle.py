@@ -118,6 +118,51 @@ class SettleContract(ContractBase):
         assert self.state(delivery.message.id) is State.DEAD
         assert self.claim_ids() == []
 
+    def test_a_cancelled_delivery_is_gone_and_not_done(self) -> None:
+        self.declare(keep_done="1h")
+        delivery = self.put_and_take()
+        assert self.settle(delivery, Verb.CANCEL) is Outcome.OK
+        assert self.state(delivery.message.id) is None
+        assert (self.stats.processing, self.stats.dead) == (0, 0)
+        assert (self.stats.counters["cancelled"], self.stats.counters.get("acked", 0)) == (1, 0)
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_whoever_works_on_a_cancelled_message_is_told_that_it_is_gone(self, verb: Verb) -> None:
+        delivery = self.put_and_take()
+        self.settle(delivery, Verb.CANCEL)
+        assert self.settle(delivery, verb, failure=BOOM) is Outcome.GONE
+        assert self.engine.renew(self.queue, [delivery.receipt], MINUTE) == [Outcome.GONE]
+        assert self.state(delivery.message.id) is None
+
+    def test_a_cancelled_delivery_frees_its_key_and_is_remembered(self) -> None:
+        delivery = self.put_and_take(unique_key="user:4", remember=HOUR)
+        self.settle(delivery, Verb.CANCEL)
+        again = self.message(unique_key="user:4")
+        assert self.engine.put(self.queue, [again]).puts[0].created
+        assert not self.engine.put(self.queue, [self.message(id=delivery.message.id)]).puts[0].created
+
+    def test_a_cancel_among_other_settlements_is_one_line_of_the_history(self) -> None:
+        self.put_many(3)
+        first, second, third = self.claim(3)
+        settlements = [
+            Settlement(first.receipt, Verb.BURY, failure=BOOM),
+            Settlement(second.receipt, Verb.CANCEL, failure=BOOM),
+            Settlement(third.receipt, Verb.RETRY, failure=Failure(type="IOError")),
+        ]
+        assert self.engine.settle(self.queue, settlements) == [Outcome.OK] * 3
+        (told,) = self.log("cancel")
+        assert (told.count, told.ids) == (1, (second.message.id,))
+        assert self.entry(first.message.id).last_error == "ValueError: boom"
+        assert self.entry(third.message.id).attempts[0].error == "IOError"
+
+    def test_a_cancelled_delivery_makes_room_for_another(self) -> None:
+        self.declare(max_in_flight=1)
+        self.put_many(2)
+        delivery = self.take()
+        assert self.claim() == []
+        self.settle(delivery, Verb.CANCEL)
+        assert len(self.claim()) == 1
+
     def test_a_batch_of_settlements_gets_an_outcome_for_each(self) -> None:
         self.put_many(3)
         first, second, third = self.claim(3)

@@ -1,7 +1,7 @@
 -- How deliveries end and begin: what a turn needs for all but the plain ack.
 
 -- The letters of the verbs: see turn.lua.
-local ACK, BURY, RELEASE, RETRY_IN = 97, 98, 108, 114
+local ACK, BURY, CANCEL, RELEASE, RETRY_IN = 97, 98, 99, 108, 114
 
 -- What to answer to a receipt that holds nothing.
 local function missing(id)
@@ -42,6 +42,11 @@ local function settle_one(id, r, verb, number, failure)
     count('acked', 1)
   elseif verb == RELEASE then
     release(id, r, number)
+  elseif verb == CANCEL then
+    take_back(id, r)
+    vanish(id, r.about)
+    count('cancelled', 1)
+    note('cancel', id)
   elseif verb == BURY then
     note_attempt(id, r, failure[4])
     take_back(id, r)

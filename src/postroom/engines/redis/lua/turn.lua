@@ -1,8 +1,9 @@
 -- turn: settle, report starts and claim the next, in this order and in one step.
 --
 -- ARGV [3] settlements: for each a verb (1 byte), id (16), token (8) and a number (8). Verbs: a ack,
---          l release (for that span nobody gets it), r retry after that span, R retry at that instant, b bury
---      [4] failures: for each retry and bury in turn '1' if a failure of its own follows, else '0'
+--          l release (for that span nobody gets it), r retry after that span, R retry at that instant,
+--          b bury, c cancel
+--      [4] failures: for each that is no ack and no release in turn '1' if a failure of its own follows, else '0'
 --      [5] starts: for each id (16) and token (8)
 --      [6] n to claim, or '' for no claim; [7] how many of them are started; [8] lease or '';
 --      [9] '1' if a suspect may come; [10] consumer; [11] token; [12] who waits, or ''
