@@ -264,6 +264,18 @@ def test_what_will_be_tried_again_and_what_is_done_have_tabs(look: Look, served:
     assert queue.get(done.id).state == "done"
 
 
+def test_the_table_stays_within_its_frame(look: Look, served: Served, room: Room) -> None:
+    furnish(room)
+    page = look(served, "/queues").page
+    expect(page.get_by_role("row")).not_to_have_count(1)
+    past = "frame => frame.querySelector('table').offsetWidth - frame.clientWidth"
+    for width in (1280, 1360, 1600):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.locator(".table-frame").evaluate(past) <= 0
+    # And where it cannot, it scrolls there, unless a menu is open in it.
+    assert page.locator(".table-frame").evaluate("frame => getComputedStyle(frame).overflowX") == "auto"
+
+
 def test_all_that_is_ready_is_shown_by_priority(look: Look, served: Served, room: Room) -> None:
     """Not only what the table has loaded of it."""
     queue = room.queue("emails")
