@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from postroom import Bury, Delivery, LeaseLost, Policy, Worker, audit, staff
 from postroom.keeper import leader
@@ -115,19 +115,24 @@ def test_more_time_and_release(look: Look, served: Served, room: Room) -> None:
     assert room.queue("slow").get(id).state == "ready"
 
 
-def test_whoever_claimed_it_later_is_left_alone(look: Look, served: Served, room: Room) -> None:
+def shown_before_it_changed_hands(look: Look, served: Served, room: Room) -> tuple[Page, str]:
+    """The page, with the menu of a message open that has another worker by now; and its id."""
     id = begin(room, "10m")
     eyes = look(served, "/processing")
     eyes.forgive("status of 409")
-    page = eyes.page
-    page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
+    eyes.page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
     queue = room.queue("slow")
     queue.release(id)
     assert queue.claim()
-    page.get_by_role("button", name=f"Actions for {id}").click()
+    eyes.page.get_by_role("button", name=f"Actions for {id}").click()
+    return eyes.page, id
+
+
+def test_whoever_claimed_it_later_is_left_alone(look: Look, served: Served, room: Room) -> None:
+    page, id = shown_before_it_changed_hands(look, served, room)
     page.get_by_role("button", name="Release now").click()
     expect(page.locator(".toasts")).to_contain_text("has changed hands: now")
-    assert queue.get(id).state == "processing"
+    assert room.queue("slow").get(id).state == "processing"
 
 
 def test_work_is_cancelled_and_its_worker_is_told(look: Look, served: Served, room: Room) -> None:
@@ -158,19 +163,11 @@ def test_work_is_cancelled_and_its_worker_is_told(look: Look, served: Served, ro
 
 
 def test_a_cancel_leaves_whoever_claimed_it_later_alone(look: Look, served: Served, room: Room) -> None:
-    id = begin(room, "10m")
-    eyes = look(served, "/processing")
-    eyes.forgive("status of 409")
-    page = eyes.page
-    page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
-    queue = room.queue("slow")
-    queue.release(id)
-    assert queue.claim()
-    page.get_by_role("button", name=f"Actions for {id}").click()
+    page, id = shown_before_it_changed_hands(look, served, room)
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
     expect(page.locator(".toasts")).to_contain_text("has changed hands: now")
-    assert queue.get(id).state == "processing"
+    assert room.queue("slow").get(id).state == "processing"
 
 
 def test_it_is_told_how_long_and_which_attempt_of_how_many(look: Look, served: Served, room: Room) -> None:
