@@ -369,33 +369,6 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(
         eyes.close()
 
 
-def test_an_edited_payload_is_held_against_its_schema_before_it_is_sent(
-    look: Look, room: Room, url: str, tmp_path: Path
-) -> None:
-    (tmp_path / "charge.json").write_text('{"properties": {"n": {"type": "integer", "minimum": 1}}}')
-    (tmp_path / "postroom.toml").write_text('[kinds.charge]\nschema = "charge.json"')
-    (id,) = kill(room, "declined")
-    with serving(url, tmp_path) as served:
-        eyes = look(served, f"/dead/pay/{id}")
-        eyes.forgive("status of 400")
-        page = eyes.page
-        page.get_by_role("button", name="Edit and replay…").click()
-        dialog = page.get_by_role("dialog", name="Replay with another payload")
-        send = dialog.get_by_role("button", name="Replay with this payload")
-        dialog.get_by_label("Payload").fill('{"n": 0}')
-        expect(dialog.get_by_role("alert")).to_contain_text("n: 0 is less than the minimum of 1")
-        expect(send).to_be_disabled()
-        dialog.get_by_label("Payload").fill('{"n": 1}')
-        expect(send).to_be_enabled()
-        expect(dialog.get_by_role("alert")).to_have_count(0)
-        assert room.queue("pay").stats().ready == 0
-        send.click()
-        expect(page.get_by_text("Replayed with another payload")).to_be_visible()
-        eyes.close()
-    (delivery,) = room.queue("pay").claim_many(1)
-    assert delivery.body == {"n": 1}
-
-
 @pytest.fixture
 def near_sighted(room: Room, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A server in a thread of ours that looks at 200 letters at a time."""

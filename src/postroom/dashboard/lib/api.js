@@ -113,6 +113,11 @@ export class Big {
   toString() {
     return this.text;
   }
+
+  /** Every digit: whoever reads numbers by their source can write them by it. */
+  toJSON() {
+    return /** @type {any} */ (JSON).rawJSON(this.text);
+  }
 }
 
 /** @param {string} where @param {Record<string, any>} [query] @param {AbortSignal} [signal] */

@@ -7,7 +7,7 @@ const MOST = 1_500;
 /** @typedef {{sign: " " | "-" | "+", text: string}} Line */
 
 /** @param {string} before @param {string} after @returns {Line[]} */
-export function diff(before, after) {
+function diff(before, after) {
   const a = before.split("\n"), b = after.split("\n");
   if (a.length > MOST || b.length > MOST) return [...lines("-", a), ...lines("+", b)];
   const same = common(a, b);

@@ -8,7 +8,7 @@ const HIDDEN = /^(\[redacted\]|\*{3,}|•{3,})$/i;
 
 /** @param {any} value @param {number} [indent] @returns {string} As text, with every digit. */
 export function jsonText(value, indent = 2) {
-  return JSON.stringify(value, (_, each) => (each instanceof Big ? `\u0000${each.text}\u0000` : each), indent)?.replace(/"\\u0000(-?\d+)\\u0000"/g, "$1") ?? "";
+  return JSON.stringify(value, null, indent) ?? "";
 }
 
 /** @param {{value: any}} props */

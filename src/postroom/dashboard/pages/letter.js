@@ -1,8 +1,8 @@
 /** One dead letter: why it died, what each attempt said, what it carried; and again, perhaps with another payload. */
-import { path, post } from "../lib/api.js";
+import { parse, path, post } from "../lib/api.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
-import { diff, Diff } from "../lib/diff.js";
+import { Diff } from "../lib/diff.js";
 import { shortId, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
 import { Json, jsonText } from "../lib/json.js";
@@ -88,8 +88,9 @@ function Attempts({ attempts }) {
 function Edit({ letter, body, close }) {
   const before = jsonText(body);
   const [text, setText] = useState(before);
-  const { value, problem: unread } = read(text, before);
-  const isChanged = !unread && diff(before, text).some((line) => line.sign !== " ");
+  const { value, problem: unread } = read(text);
+  const after = jsonText(value); // not the text: what is shown is what is sent
+  const isChanged = !unread && after !== before;
   const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
   const { refusal, isAsked } = useDryRun(where, isChanged ? value : undefined);
   const problem = unread || refusal;
@@ -103,7 +104,7 @@ function Edit({ letter, body, close }) {
   };
   return html`<form class="dialog-form" onSubmit=${submit}>
     <label class="field"><span>Payload</span><textarea rows="12" spellcheck=${false} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)}></textarea></label>
-    ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${text} />` : html`<p class="faint">Nothing is changed yet.</p>`}
+    ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${after} />` : html`<p class="faint">Nothing is changed yet.</p>`}
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
       <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged || !isAsked}>Replay with this payload</button></footer>
   </form>`;
@@ -132,12 +133,13 @@ function useDryRun(where, body) {
   return said.of === of ? { refusal: said.refusal, isAsked: true } : { refusal: "", isAsked: false };
 }
 
-/** A payload that has lost something on its way here must not be put. @param {string} text @param {string} before */
-function read(text, before) {
+/** A payload that has lost something on its way here must not be put. @param {string} text */
+function read(text) {
   if (text.includes(HIDDEN)) return { value: null, problem: "Parts of this payload are hidden from you: it can only be replayed as it is." };
-  if (/"?-?\d{17,}"?/.test(before)) return { value: null, problem: "This payload has numbers that a browser cannot keep exactly: edit it with the command line." };
+  if (/\d{16}/.test(text) && !("rawJSON" in JSON)) return { value: null, problem: "This browser cannot keep numbers that are so long: edit it with the command line." };
   try {
-    return { value: JSON.parse(text), problem: "" };
+    const value = parse(text);
+    return { value, problem: value === null ? "null means no other payload: it would be replayed as it is." : "" };
   } catch (error) {
     return { value: null, problem: `This is not JSON: ${/** @type {Error} */ (error).message}` };
   }
