@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from postroom.content import decode
+from postroom.content import decode, encode
 from postroom.errors import InvalidInput, Undecodable
-from postroom.limits import JSON
+from postroom.limits import FORBIDDEN_CONTENT, JSON
 from postroom.model import Message
 
 #: What Celery says of the life that is over.
@@ -68,13 +68,18 @@ def celery_headers(message: Message) -> dict[str, Any] | None:
     """
     if "task" in message.headers:
         return dict(message.headers)
-    kept = message.headers.get("k") or message.headers.get("K")
-    try:
-        data = msgspec.json.decode(kept) if kept else None
-    except msgspec.DecodeError:
-        return None
-    headers = data.get("h") if isinstance(data, dict) and "x" not in data else None
+    kept = _kept(message)
+    headers = kept.get("h") if "x" not in kept else None
     return headers if isinstance(headers, dict) else None
+
+
+def _kept(message: Message) -> dict[str, Any]:
+    """What our transport keeps of a message of kombu; nothing: it did not come from there."""
+    text = message.headers.get("k") or message.headers.get("K")
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except msgspec.DecodeError:  # somebody else's
+        return {}
 
 
 def _looks_like_celery(message: Message, value: Any) -> bool:
@@ -133,6 +138,46 @@ def body_anew(message: Message, edited: Any) -> Any:
     if shape not in ([list, dict], [list, dict, dict]):
         raise InvalidInput(_NO_PAYLOAD)
     return [*edited, *old[len(edited) :]]
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """What a message carries, as people edit it for a replay."""
+
+    #: Its body, or, of a task of Celery, its call; null where nobody can edit it.
+    value: Any = None
+    #: Of a call, what an edited payload leaves out stays as it was.
+    is_call: bool = False
+    #: Why nobody can edit it, in words; "": it can be edited.
+    fixed: str = ""
+
+
+def payload_of(message: Message) -> Payload:
+    """The payload to edit; where the way through JSON would lose some of it, why there is none."""
+    try:
+        value = decode(message)
+        if isinstance(value, bytes):
+            return Payload(fixed=_why_bytes(message))
+        encode(value)
+    except Undecodable as error:
+        return Payload(fixed=_why_packed(message) or str(error))
+    except InvalidInput as error:
+        return Payload(fixed=f"its body cannot be written as JSON: {error.__cause__}")
+    seen = seen_by_people(message, value)
+    return Payload(seen, is_call=seen is not value)
+
+
+def _why_bytes(message: Message) -> str:
+    # Our transport does not call a pickle by its name, because no engine would take it.
+    type_ = str(_kept(message).get("t") or message.content_type)
+    if FORBIDDEN_CONTENT.search(type_):
+        return f"its body is {type_}, and to read that would run code"
+    return _why_packed(message) or f"its body is {type_}, which is neither JSON nor text"
+
+
+def _why_packed(message: Message) -> str:
+    """Celery compresses what it is told to, and says so in a header."""
+    by = (celery_headers(message) or {}).get("compression")
+    return f"its body is compressed ({by})" if by else ""
 
 
 def seen_by_people(message: Message, body: Any) -> Any:

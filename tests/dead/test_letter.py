@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from postroom import Bury, Worker
+from postroom.call import Payload, payload_of
 from postroom.deadletters import Classification, DeadLetter, DeadLetters, call_of, classify, keep
 from postroom.delivery import Delivery
 from postroom.model import Failure, Message, NewMessage
@@ -191,6 +192,50 @@ def test_a_celery_body_that_only_should_be_json_is_shown_as_it_is() -> None:
 def test_a_call_of_bytes_can_be_written_as_json(room: Room, dead: DeadLetters) -> None:
     bury(room, "jobs", b"\xff\x00")
     assert only(dead).as_dict()["args"] == [{"base64": "/wA="}]
+
+
+def test_the_payload_of_a_task_is_its_call_and_of_anything_else_its_body(
+    room: Room, dead: DeadLetters
+) -> None:
+    assert payload_of(message(BODY, headers=CELERY)) == Payload({"args": [1], "kwargs": {"invoice": 7}}, True)
+    transported: dict[str, Any] = {"kind": "shop.pay", "correlation_id": "task-9"}
+    assert payload_of(message(BODY, **transported)).is_call
+    event = message(b'{"a": 1}', headers={"task": "order.placed", "id": "event-1"})
+    assert payload_of(event) == Payload({"a": 1})
+    assert payload_of(message(b"[1, null]")) == Payload([1, None])
+    assert payload_of(message("grüezi".encode(), content_type="text/plain")) == Payload("grüezi")
+    bury(room, "jobs", {"user": 42})
+    assert only(dead).payload == Payload({"user": 42})
+    assert "payload" not in only(dead).as_dict()
+
+
+PICKLED = {"k": '{"h":{"origin":"shop"},"t":"application/x-python-serialize","e":"binary"}'}
+PACKED = {"k": '{"h":{"compression":"application/x-gzip"}}'}
+BYTES = {"content_type": "application/octet-stream"}
+
+
+@pytest.mark.parametrize(
+    ("carried", "why"),
+    [
+        (
+            message(b"\x80\x04N.", headers=PICKLED, **BYTES),
+            "python-serialize, and to read that would run code",
+        ),
+        (message(b"\x80", content_type="application/x-pickle"), "application/x-pickle is refused"),
+        (message(b"- [1]", content_type="application/x-yaml"), "is application/x-yaml, which is neither"),
+        (message(b"\x1f\x8b", headers=PACKED), "is compressed (application/x-gzip)"),
+        (message(b"\x1f\x8b", headers=PACKED, **BYTES), "is compressed (application/x-gzip)"),
+        (message(b"\x00", **BYTES), "is application/octet-stream, which is neither JSON nor text"),
+        (message(b"[[1], {", headers=CELERY), "is not application/json"),
+        (message(b"[[NaN], {}, {}]", headers=CELERY), "cannot be written as JSON: NaN and infinity"),
+        (message(b'"\\ud800"'), "cannot be written as JSON: 'utf-8' codec"),
+    ],
+    ids=["pickle", "native pickle", "yaml", "gzip", "gzip of bytes", "bytes", "garbled", "NaN", "surrogate"],
+)
+def test_a_payload_that_cannot_be_edited_says_why(carried: Message, why: str) -> None:
+    payload = payload_of(carried)
+    assert (payload.value, payload.is_call) == (None, False)
+    assert why in payload.fixed
 
 
 @pytest.mark.parametrize(

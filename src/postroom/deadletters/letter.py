@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from postroom.call import Call, call_of
+from postroom.call import Call, Payload, call_of, payload_of
 from postroom.model import Attempt, Entry, Failure
 
 _NOBODY = Failure(type="Unknown")
@@ -70,6 +70,11 @@ class DeadLetter:
         if self._call is None:
             self._call = call_of(self.entry.message)
         return self._call
+
+    @property
+    def payload(self) -> Payload:
+        """What people edit before a replay. Not in `as_dict`: a list would carry every body twice."""
+        return payload_of(self.entry.message)
 
     @property
     def id(self) -> str:

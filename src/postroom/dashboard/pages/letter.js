@@ -1,5 +1,5 @@
 /** One dead letter: why it died, what each attempt said, what it carried; and again, perhaps with another payload. */
-import { parse, path, post } from "../lib/api.js";
+import { path, post } from "../lib/api.js";
 import { lookAgain, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
 import { Diff } from "../lib/diff.js";
@@ -13,11 +13,10 @@ import { useCan } from "../lib/session.js";
 import { When } from "../lib/time.js";
 import { act } from "../lib/toasts.js";
 import { Traceback } from "../lib/traceback.js";
-import { html, useEffect, useState } from "../lib/ui.js";
+import { html } from "../lib/ui.js";
 import { discardOne } from "./dead/bulk.js";
+import { Edit } from "./dead/edit.js";
 
-/** What the server shows in the place of a secret. */
-const HIDDEN = "[redacted]";
 /** Messages that are done, of a queue that keeps them, among which one of the same kind is looked for. */
 const LIKE = 100;
 
@@ -37,31 +36,32 @@ export function Letter({ queue, id }) {
       : html`<${Failed} error=${error} retry=${reload} />`;
   }
   if (!letter) return html`<p class="loading" role="status">Loading…</p>`;
-  const body = message.data?.body;
+  const { payload } = letter;
   const like = done.data?.messages.findLast((/** @type {any} */ each) => each.kind === message.data?.kind && each.body !== undefined);
-  const isCall = letter.task_id !== letter.id; // a Celery task: its arguments say more than what wraps them
+  const isTask = letter.task_id !== letter.id; // of Celery
   const discard = async () => {
     if (await discardOne(path`dead/${letter.queue}`, letter.id)) go("/dead");
   };
   return html`<${Head} title=${letter.exception || "Dead letter"} up=${{ href: href("/dead", { q: `group:${letter.group}` }), words: "Its group" }}
       sub=${html`${letter.task_name || letter.kind || "A message"} of <${QueueLink} queue=${letter.queue} />, died <${When} at=${letter.died_at} />`}>
       ${mayReplay ? html`<button class="button primary" onClick=${replay}><${Icon} name="replay" />Replay</button>` : null}
-      ${mayReplay && body !== undefined && !isCall ? html`<button class="button" onClick=${() => show({ title: "Replay with another payload", wide: true, body: Edit, props: { letter, body } }).then((done) => done && (reload(), lookAgain()))}>Edit and replay…</button>` : null}
+      ${mayReplay && !payload.fixed ? html`<button class="button" onClick=${() => show({ title: "Replay with another payload", wide: true, body: Edit, props: { letter } }).then((done) => done && (reload(), lookAgain()))}>Edit and replay…</button>` : null}
       ${mayDiscard ? html`<button class="button quiet-danger" onClick=${discard}><${Icon} name="trash" />Discard…</button>` : null}
     <//>
     <div class="letter">
       <div class="stack">
         <${Card} title="Attempts" flush><${Attempts} attempts=${letter.attempts} died=${letter.died_at} /><//>
         ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><${Traceback} text=${letter.traceback} /><//>` : null}
-        <${Card} title="Payload"><${Json} value=${isCall ? { args: letter.args, kwargs: letter.kwargs } : body ?? "bytes"} /><//>
-        ${like && body !== undefined && !isCall ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
-          <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(body)} /><//>` : null}
+        <${Card} title="Payload"><${Json} value=${payload.fixed ? asTold(letter, isTask) : payload.value} />
+          ${mayReplay && payload.fixed ? html`<p class="muted">It can be replayed as it is, but not edited: ${payload.fixed}.</p>` : null}<//>
+        ${like && !payload.fixed && !payload.is_call ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
+          <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(payload.value)} /><//>` : null}
       </div>
       <div class="stack">
         <${Card} title="Facts"><dl class="facts">
           <div><dt>Message</dt><dd><${MessageLink} queue=${letter.queue} id=${letter.id} whole /></dd></div>
           <div><dt>Class</dt><dd><${Badge} tone=${letter.classification === "exception" ? "plain" : "warn"}>${letter.classification}<//></dd></div>
-          ${isCall && letter.task_id ? html`<div><dt>Task</dt><dd class="id">${letter.task_id}</dd></div>` : null}
+          ${isTask && letter.task_id ? html`<div><dt>Task</dt><dd class="id">${letter.task_id}</dd></div>` : null}
           ${letter.correlation_id ? html`<div><dt>Correlation</dt><dd class="id">${letter.correlation_id}</dd></div>` : null}
           ${message.data?.trace_link ? html`<div><dt>Trace</dt><dd><a class="inline-link" href=${message.data.trace_link} target="_blank" rel="noopener noreferrer">Open the trace ↗</a></dd></div>` : null}
           <div><dt>Worker</dt><dd>${letter.worker || "—"}</dd></div>
@@ -74,6 +74,9 @@ export function Letter({ queue, id }) {
     </div>`;
 }
 
+/** What is known of a payload that nobody can read: of a task, what Celery printed. @param {any} letter @param {boolean} isTask */
+const asTold = ({ args, kwargs }, isTask) => (isTask ? { args, kwargs } : args[0]);
+
 /** @param {{attempts: {consumer: string, started_at: number, ended_at: number, error: string}[], died: number}} props */
 function Attempts({ attempts }) {
   if (!attempts.length) return html`<${Empty} icon="clock" title="Nobody worked on it">It expired, or it could not be read.<//>`;
@@ -82,65 +85,4 @@ function Attempts({ attempts }) {
       ${i && attempt.error === attempts[i - 1].error ? html`<${Badge}>same error<//>` : i ? html`<${Badge} tone="warn">another error<//>` : null}</div>
     ${i && attempt.error !== attempts[i - 1].error ? html`<${Diff} name=${`What changed from attempt ${i} to ${i + 1}`} before=${attempts[i - 1].error} after=${attempt.error} />`
       : html`<p class="error-line">${attempt.error || "no word"}</p>`}</li>`).reverse()}</ol>`;
-}
-
-/** @param {{letter: any, body: any, close: (done?: boolean) => void}} props */
-function Edit({ letter, body, close }) {
-  const before = jsonText(body);
-  const [text, setText] = useState(before);
-  const { value, problem: unread } = read(text);
-  const after = jsonText(value); // not the text: what is shown is what is sent
-  const isChanged = !unread && after !== before;
-  const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
-  const { refusal, isAsked } = useDryRun(where, isChanged ? value : undefined);
-  const problem = unread || refusal;
-  /** @param {Event} event */
-  const submit = async (event) => {
-    event.preventDefault();
-    const done = await act(() => post(where, { body: value, number: letter.replayed_as.length + 1 }), {
-      doing: "replay it", done: (result) => `Replayed with another payload as ${result.replayed_as}.`,
-    });
-    if (done) close(true);
-  };
-  return html`<form class="dialog-form" onSubmit=${submit}>
-    <label class="field"><span>Payload</span><textarea rows="12" spellcheck=${false} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)}></textarea></label>
-    ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${after} />` : html`<p class="faint">Nothing is changed yet.</p>`}
-    <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged || !isAsked}>Replay with this payload</button></footer>
-  </form>`;
-}
-
-/** So long after the last stroke (ms) the server is asked. */
-const PAUSE = 300;
-
-/**
- * What the server says against a payload, before it is sent: it has the schema of its kind, if there is one.
- * @param {string} where @param {any} body undefined: nothing to ask
- * @returns {{refusal: string, isAsked: boolean}} isAsked: that is what it says about this payload
- */
-function useDryRun(where, body) {
-  const [said, setSaid] = useState({ of: "", refusal: "" });
-  const of = body === undefined ? "" : JSON.stringify(body);
-  useEffect(() => {
-    if (!of) return undefined;
-    let isOver = false;
-    const asking = setTimeout(() => post(where, { body, dry_run: true }).then(
-      () => isOver || setSaid({ of, refusal: "" }),
-      (problem) => isOver || setSaid({ of, refusal: problem.message }),
-    ), PAUSE);
-    return () => { isOver = true; clearTimeout(asking); };
-  }, [of]);
-  return said.of === of ? { refusal: said.refusal, isAsked: true } : { refusal: "", isAsked: false };
-}
-
-/** A payload that has lost something on its way here must not be put. @param {string} text */
-function read(text) {
-  if (text.includes(HIDDEN)) return { value: null, problem: "Parts of this payload are hidden from you: it can only be replayed as it is." };
-  if (/\d{16}/.test(text) && !("rawJSON" in JSON)) return { value: null, problem: "This browser cannot keep numbers that are so long: edit it with the command line." };
-  try {
-    const value = parse(text);
-    return { value, problem: value === null ? "null means no other payload: it would be replayed as it is." : "" };
-  } catch (error) {
-    return { value: null, problem: `This is not JSON: ${/** @type {Error} */ (error).message}` };
-  }
 }

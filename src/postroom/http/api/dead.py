@@ -141,9 +141,13 @@ async def list_letters(
 async def show_letter(
     desk: AtDesk, sight: WithSight, name: FromPath[str], id: FromPath[str]
 ) -> dict[str, Any]:
-    """The letter of this message id, or the newest of this task or correlation id."""
+    """The letter of this message id, or the newest of this task or correlation id.
+
+    Its `payload` is what `POST …/replay` takes as `body`, edited, or says why there is none to edit.
+    """
     letter = await desk.work(letters_of(desk, name).get, named(id))
-    return (await sight.letters([shown(letter)]))[0]
+    payload = msgspec.to_builtins(letter.payload)
+    return (await sight.letters([{**shown(letter), "payload": payload}]))[0]
 
 
 @get("/dead/{name:str}/groups", opt={"action": "dead.groups"})
