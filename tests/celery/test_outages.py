@@ -165,6 +165,37 @@ def test_the_store_goes_away_while_tasks_run(
         assert worker.stop() == 0
 
 
+def test_a_task_acked_early_while_the_store_is_away_runs_once(tmp_path: Path) -> None:
+    """Celery's default: the ack has to wait for longer than the lease, and nobody else begins the task."""
+    options, go = {"visibility_timeout": LEASE}, tmp_path / "go"
+    with (
+        OUTAGES["restart-always"]() as outage,
+        Shop(
+            f"postroom+{outage.url}", tmp_path, broker_transport_options=options, task_acks_late=False
+        ) as shop,
+        postroom.open(outage.url, declare=False) as room,
+    ):
+        for held, name in enumerate(("threads", "prefork"), start=1):
+            shop.worker(*pool(name, 1), "--prefetch-multiplier", "4")
+            shop.send("until", str(go), name)  # acked as it begins; what is fetched behind it is not
+            for n in range(3):
+                shop.send("note", f"{name} {n}")
+            shop.until(lambda: room.engine.stats("shop").processing == 3 * held)  # noqa: B023  (called at once)
+        shop.worker(*pool("threads"))  # has room for all of it
+        shop.hang_up()
+        outage.begin()
+        away = time.time()
+        go.touch()
+        shop.until(lambda: len(shop.lines("note")) == 6, "they wait for the store")
+        _wait_until(away + outage.lasts)
+        outage.end()
+        engine = room.engine
+        shop.until(lambda: engine.stats("shop").counters["acked"] == 8, "an early ack was lost")
+        assert (engine.stats("shop").processing, engine.stats("shop").counters["reclaimed"]) == (0, 0)
+        assert len(shop.lines("begin")) == 2
+        assert len(shop.lines("note")) == len(set(shop.labels("note"))) == 6
+
+
 def test_a_broadcast_waits_for_workers_that_lost_their_connection(tmp_path: Path) -> None:
     with (
         servers.single() as server,
