@@ -14,6 +14,7 @@ from postroom import audit
 from postroom.breaker import Breaker
 from postroom.config import load
 from postroom.deadletters import DeadLetters, Filter
+from postroom.deadletters.letter import plain
 from postroom.engine import ClaimRequest
 from postroom.http import tokens
 from postroom.http.auth import Access
@@ -21,7 +22,7 @@ from postroom.http.redaction import HIDDEN, Redaction
 from postroom.http.roles import Action, Role
 from postroom.http.security import secured
 from postroom.jobs import Jobs
-from postroom.model import Failure, Settlement, Verb
+from postroom.model import Failure, NewMessage, Settlement, Verb
 from postroom.room import Room
 from postroom.schedule import Schedules
 from tests.http.test_secured import litestar, routes
@@ -140,6 +141,18 @@ def test_bytes_are_hidden_as_a_whole(room: Room, client: TestClient[Any]) -> Non
     id = room.queue("emails").put(SECRET.encode()).id
     message = client.get(f"{API}/queues/emails/messages/{id}", headers=as_(room, Role.VIEWER)).json()
     assert (message["body"], "body_base64" in message) == (HIDDEN, False)
+
+
+@pytest.mark.parametrize("body", [SECRET.encode(), b"\xff" + SECRET.encode()], ids=["text", "no text"])
+def test_bytes_of_a_letter_are_hidden_as_a_whole(room: Room, client: TestClient[Any], body: bytes) -> None:
+    letter = NewMessage(body=body, content_type="application/octet-stream", failure=Failure(type="Declined"))
+    room.engine.put("emails", [letter])
+    mine = as_(room, Role.VIEWER)
+    (listed,) = client.get(f"{API}/dead/-", headers=mine).json()["letters"]
+    one = client.get(f"{API}/dead/-/letters/{letter.id}", headers=mine).json()
+    assert listed["args"] == one["args"] == [HIDDEN]
+    raw = client.get(f"{API}/dead/-/letters/{letter.id}?raw=true", headers=as_(room, Role.ADMIN)).json()
+    assert raw["args"] == [plain(body)]
 
 
 @pytest.mark.parametrize(

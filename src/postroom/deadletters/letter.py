@@ -122,15 +122,15 @@ class DeadLetter:
     def replayed_as(self) -> tuple[str, ...]:
         return self.entry.replayed_as
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything about it, ready to be written as JSON."""
+    def as_dict(self, *, bytes_stay: bool = False) -> dict[str, Any]:
+        """Everything about it, ready to be written as JSON; if bytes stay, by who sees to them first."""
         entry, failure, call = self.entry, self.failure, self.call
         return {
             "id": self.id,
             "queue": self.queue,
             "task_id": call.task_id,
             "task_name": call.task_name,
-            "args": plain(call.args),
+            "args": call.args if bytes_stay else plain(call.args),
             "kwargs": plain(call.kwargs),
             "exception": failure.summary,
             "traceback": failure.traceback,

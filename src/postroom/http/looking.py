@@ -16,6 +16,7 @@ from litestar.params import FromQuery
 from msgspec import UNSET
 
 from postroom.audit import Act
+from postroom.deadletters import DeadLetter
 from postroom.http.auth import Principal, check_raw, principal_of
 from postroom.http.redaction import HIDDEN, Redaction
 from postroom.http.roles import Action
@@ -26,6 +27,8 @@ from postroom.logs import LogEntry
 from postroom.model import Attempt, Entry, Failure
 
 T = TypeVar("T")
+#: What a letter tells; its bytes stay bytes if so.
+Tell = Callable[[DeadLetter, bool], dict[str, Any]]
 
 
 class Sight:
@@ -51,10 +54,24 @@ class Sight:
         link = trace_link(self._desk.room.config.http.trace_link, entry.message)
         return msgspec.structs.replace(view(entry), trace_link=link)
 
-    async def letters(self, letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def letters(self, letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
         """These dead letters, of one queue or of several."""
-        await self._note([(letter["queue"], letter["id"]) for letter in letters])
-        return list(letters) if self._raw else await self._desk.work(self._desk.redaction.value, letters)
+        return await self._shown(letters, _told)
+
+    async def letter(self, letter: DeadLetter) -> dict[str, Any]:
+        """One dead letter, with its payload as people edit it."""
+        return (await self._shown([letter], _told_whole))[0]
+
+    async def _shown(self, letters: Sequence[DeadLetter], tell: Tell) -> list[dict[str, Any]]:
+        await self._note([(letter.queue, letter.id) for letter in letters])
+        return await self._desk.work(self._letters, letters, tell)
+
+    def _letters(self, letters: Sequence[DeadLetter], tell: Tell) -> list[dict[str, Any]]:
+        if self._raw:
+            return [tell(letter, False) for letter in letters]
+        # Bytes that were text or base64 by then would pass for something that can be looked through.
+        hidden: list[dict[str, Any]] = self._desk.redaction.value([tell(letter, True) for letter in letters])
+        return hidden
 
     async def _note(self, seen: list[tuple[str, str]]) -> None:
         if self._raw is not None and seen:
@@ -76,6 +93,15 @@ async def provide_sight(
     if raw:
         principal.check(Action.RAW)
     return Sight(desk, principal if raw else None, may_raw=principal.may(Action.RAW))
+
+
+def _told(letter: DeadLetter, bytes_stay: bool) -> dict[str, Any]:
+    told = letter.as_dict(bytes_stay=bytes_stay)
+    return {**told, "failed_at": letter.died_at, "last_error": letter.failure.summary}
+
+
+def _told_whole(letter: DeadLetter, bytes_stay: bool) -> dict[str, Any]:
+    return {**_told(letter, bytes_stay), "payload": msgspec.to_builtins(letter.payload)}
 
 
 # ---- What is hidden where -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
 from postroom import audit
-from postroom.deadletters import DeadLetter, DeadLetters, Filter, GroupView, Incident
+from postroom.deadletters import DeadLetters, Filter, GroupView, Incident
 from postroom.deadletters.bulk import Result
 from postroom.deadletters.finding import Bound
 from postroom.errors import InvalidInput
@@ -116,10 +116,6 @@ def changes_of(data: Note) -> dict[str, str | None]:
     return {key: getattr(data, key) for key in ("status", "bucket", "cause", "fix", "link")}
 
 
-def shown(letter: DeadLetter) -> dict[str, Any]:
-    return {**letter.as_dict(), "failed_at": letter.died_at, "last_error": letter.failure.summary}
-
-
 @get("/dead/{name:str}", opt={"action": "dead.list"})
 async def list_letters(
     desk: AtDesk,
@@ -133,7 +129,7 @@ async def list_letters(
     bounds: dict[str, Any] = {**checked(limit), "as_seen": sight.as_seen}
     filter = Filter.parse(where or [])
     found = await desk.work(letters_of(desk, name).find, filter, limit=limit, cursor=cursor, **bounds)
-    letters = await sight.letters([shown(each) for each in found.letters])
+    letters = await sight.letters(found.letters)
     return Letters(letters, found.scanned, found.complete, found.cursor, found.stopped_by)
 
 
@@ -146,8 +142,7 @@ async def show_letter(
     Its `payload` is what `POST …/replay` takes as `body`, edited, or says why there is none to edit.
     """
     letter = await desk.work(letters_of(desk, name).get, named(id))
-    payload = msgspec.to_builtins(letter.payload)
-    return (await sight.letters([{**shown(letter), "payload": payload}]))[0]
+    return await sight.letter(letter)
 
 
 @get("/dead/{name:str}/groups", opt={"action": "dead.groups"})

@@ -25,7 +25,6 @@ from postroom.http.api.dead import (
     changes_of,
     checked,
     plain,
-    shown,
 )
 from postroom.http.api.transfer import MEDIA, streamed
 from postroom.http.archives import Visited
@@ -108,7 +107,7 @@ async def list_archive(
     filter = Filter.parse(where or [])
     letters = await visited(desk, service).seen()
     found = await desk.work(letters.find, filter, limit=limit, cursor=cursor, **bounds)
-    seen = await sight.letters([shown(each) for each in found.letters])
+    seen = await sight.letters(found.letters)
     return ArchivedLetters(
         seen, found.scanned, found.complete, found.cursor, found.stopped_by, letters.unread
     )
@@ -121,7 +120,7 @@ async def show_archived(
     """The letter of this message id, or the newest of this task or event id."""
     letters = await visited(desk, service).seen()
     letter = await desk.work(letters.get, named(id))
-    return (await sight.letters([shown(letter)]))[0]
+    return (await sight.letters([letter]))[0]
 
 
 @get("/services/{service:str}/archive/groups", opt={"action": "archive.groups"})
