@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 
 import pytest
 
+from postroom.http.assets import FOLDER
 from tests.docs.blocks import PAGES, REPO
-from tests.docs.shell import POSTROOM, read_request
+from tests.docs.shell import POSTROOM, read_postroom, read_request
 
 _FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"`postroom ([a-z][^`]*)`")
@@ -17,6 +19,10 @@ TEXTS = {page: _FENCED.sub("", page.read_text(encoding="utf-8")) for page in PAG
 _REQUEST = re.compile(r"`(GET|POST|PUT|DELETE) (/[^`?… ]*)[^`]*`")
 REQUESTS = sorted({said for text in TEXTS.values() for said in _REQUEST.findall(text)})
 MENTIONS = sorted({said for text in TEXTS.values() for said in _COMMAND.findall(text)})
+#: In a script: as text, or as text with names in it.
+_SHOWN = re.compile(r"""(["`])(postroom [a-z](?:(?!\1).)*)\1""")
+SCRIPTS = [script for folder in ("lib", "pages") for script in sorted((FOLDER / folder).rglob("*.js"))]
+SHOWN = sorted({said for script in SCRIPTS for _, said in _SHOWN.findall(script.read_text(encoding="utf-8"))})
 
 
 @pytest.mark.parametrize("said", MENTIONS)
@@ -31,6 +37,12 @@ def test_a_command_is_there_with_its_options(said: str) -> None:
     }
     if not command.ignore_unknown_options:
         assert {word for word in words if re.match(r"--?[a-z]", word)} <= known
+
+
+@pytest.mark.parametrize("said", SHOWN)
+def test_a_command_that_the_dashboard_shows_can_be_run(said: str) -> None:
+    _, *args = shlex.split(re.sub(r"\$\{[^{}]*\}", "x", said))
+    read_postroom(args)
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS)

@@ -69,7 +69,7 @@ export function Letter({ queue, id }) {
           <div><dt>Payload hash</dt><dd class="id">${letter.payload_hash.slice(0, 16)}</dd></div>
           ${letter.replayed_as.length ? html`<div><dt>Replayed as</dt><dd>${letter.replayed_as.map((/** @type {string} */ each) => html`<a key=${each} class="id" title=${each} href=${href("/find", { id: each })}>${shortId(each)}</a> `)}</dd></div>` : null}
         </dl><//>
-        <${Card} title="In a terminal"><${Command} text=${`postroom dead replay --task ${letter.id} --yes`} /><//>
+        <${Card} title="In a terminal"><${Command} text=${`postroom dead replay ${letter.id}${letter.replayed_as.length ? " --again" : ""}`} /><//>
       </div>
     </div>`;
 }
