@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -23,7 +26,7 @@ from postroom.celery.stock import StockRedis
 from postroom.errors import EngineUnavailable, InvalidInput
 from postroom.model import State
 from postroom.room import Room
-from tests.celery.workers import REPO, Shop, wait_until
+from tests.celery.workers import PATIENCE, REPO, Shop, wait_until
 from tests.redis import servers
 
 pytestmark = pytest.mark.timeout(600)
@@ -128,6 +131,56 @@ def test_without_a_yes_nothing_moves(old: Old, to: str) -> None:
     assert old.waiting() == 1
 
 
+class Terminal:
+    """The command on a terminal of its own."""
+
+    def __init__(self, *args: str) -> None:
+        self._ours, its = pty.openpty()
+        environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+        self.process = subprocess.Popen(
+            [*COMMAND, *args],
+            cwd=REPO,
+            env=environ,
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        )
+        os.close(its)
+        self._shown = b""
+
+    def read_until(self, words: str) -> str:
+        """All that was shown, when these words have come."""
+        while words not in (text := re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._shown.decode())):
+            assert select.select([self._ours], [], [], PATIENCE)[0], text
+            self._shown += os.read(self._ours, 65_536)
+        return text
+
+    def answer(self, word: str) -> None:
+        os.write(self._ours, f"{word}\n".encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_on_a_terminal_it_asks_and_a_bar_says_how_far_it_is(old: Old, to: str, room: Room) -> None:
+    labels = [f"task {n}" for n in range(120)]
+    old.send(*labels)
+    terminal = Terminal("--from", old.url, "--to", to)
+    try:
+        assert "moving" not in terminal.read_until("move 120 messages? [y/N]")
+        assert old.waiting() == 120
+        terminal.answer("y")
+        assert "120/120" in terminal.read_until("moved: 120")
+        assert re.search("moving ━+ +120/120", terminal.read_until("120/120"))
+        assert terminal.process.wait(PATIENCE) == 0
+    finally:
+        terminal.close()
+    assert finish(room) == labels
+
+
 def test_everything_that_waits_runs_on_postroom_in_its_order_and_at_its_time(
     old: Old, to: str, tmp_path: Path
 ) -> None:
@@ -202,6 +255,80 @@ def test_a_key_prefix_is_respected(redis_server: servers.Server, to: str, room: 
     finally:
         mine.close()
         theirs.close()
+
+
+# ---- another separator ---------------------------------------------------------------------------
+
+#: As Celery's documentation has it for priorities.
+BY_COLON = {"sep": ":", "priority_steps": list(range(10)), "queue_order_strategy": "priority"}
+
+
+@pytest.fixture
+def by_colon(redis_server: servers.Server) -> Iterator[Old]:
+    opened = Old(redis_server, **BY_COLON)
+    yield opened
+    opened.close()
+
+
+def test_lists_with_another_separator_move_into_their_queue_with_their_priorities(
+    by_colon: Old, to: str, room: Room
+) -> None:
+    for priority in (3, 0, 9):
+        by_colon.send(str(priority), priority=priority)
+    assert by_colon.client.llen("celery:3") == 1
+    ran = migrate(by_colon, to, "--dry-run", "--sep", ":")
+    assert [line.split() for line in ran.stdout.splitlines()[1:]] == [
+        ["celery", priority, "1", "tasks", "yes"] for priority in ("0", "3", "9")
+    ]
+    migrate(by_colon, to, "--yes", "--sep", ":")
+    assert by_colon.client.exists("celery", "celery:3", "celery:9") == 0
+    assert [info.name for info in room.queues()] == ["celery"]
+    assert finish(room) == ["0", "3", "9"]
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [(BY_COLON, ()), (BY_COLON, ("--sep", "|")), ({"sep": "\xff"}, ())],
+    ids=["none given", "another given", "not ASCII"],
+)
+def test_a_binding_that_nobody_can_read_is_named_and_nothing_moves(
+    redis_server: servers.Server, to: str, options: dict[str, Any], given: tuple[str, ...]
+) -> None:
+    old = Old(redis_server, **options)
+    try:
+        old.send("a", priority=3)
+        keys = sorted(old.client.keys("celery*"))
+        for way in ("--dry-run", "--yes"):
+            (line,) = migrate(old, to, way, *given, code=2).stderr.splitlines()
+            assert "--sep" in line
+            assert "exchange 'celery'" in line
+            assert "nothing was moved" in line
+        assert sorted(old.client.keys("celery*")) == keys
+    finally:
+        old.close()
+
+
+def test_a_separator_of_nothing_is_refused(old: Old, to: str) -> None:
+    assert "sep" in migrate(old, to, "--dry-run", "--sep", "", code=2).stderr
+
+
+def test_what_was_left_from_before_the_separator_changed_moves_too(
+    old: Old, by_colon: Old, to: str, room: Room
+) -> None:
+    old.send("before", priority=9)
+    pools.reset()  # the second app declares for itself
+    by_colon.send("since", priority=3)
+    assert old.client.scard("_kombu.binding.celery") == 2
+    migrate(by_colon, to, "--yes", "--sep", ":")
+    assert finish(room) == ["since", "before"]
+
+
+def test_a_queue_whose_name_ends_like_a_priority_keeps_its_name(by_colon: Old, to: str, room: Room) -> None:
+    by_colon.send("a", queue="shop:7")
+    by_colon.send("b", queue="shop:7", priority=3)
+    migrate(by_colon, to, "--yes", "--sep", ":")
+    assert [info.name for info in room.queues()] == ["shop:7"]
+    assert finish(room, "shop:7") == ["a", "b"]
 
 
 def test_what_nobody_can_read_stays_and_the_rest_moves(old: Old, to: str, room: Room) -> None:
