@@ -98,14 +98,15 @@ class Report:
 
 def look(old: StockRedis, queues: Sequence[str] = (), on_key: Callable[[], None] = lambda: None) -> Plan:
     """What there is to move: the tasks of every queue; or whatever is in the queues that are named."""
-    found, unknown = old.lists(on_key)
+    bindings = old.bindings()
+    found, unknown = old.lists(bindings, on_key)
     move: list[Waiting] = []
     leave: list[Waiting] = []
     for waiting in found:
         wanted = waiting.queue in queues if queues else waiting.holds is Holds.TASKS
         (move if wanted else leave).append(waiting)
     ours = [name for name in unknown if not _is_postrooms(name)]
-    return Plan(move, leave, ours, sorted(old.bindings()), old.unacked_count(), old.workers())
+    return Plan(move, leave, ours, sorted(bindings), old.unacked_count(), old.workers())
 
 
 def _is_postrooms(name: str) -> bool:

@@ -1,15 +1,16 @@
 """What kombu's own Redis transport left in a Redis: its queues, and what waits in them.
 
-A queue is a list for each priority step (`celery`, `celery\\x06\\x163`, …): published on the left, taken on
-the right. What a worker holds is in the hash `unacked`. Keys are looked through with SCAN, lists are read and
-cut at their ends, a few messages at a time: the server is never kept from its other work for long.
+A queue is a list for each priority step (`celery`, `celery\\x06\\x163`, …; what stands between is the option
+`sep`): published on the left, taken on the right. What a worker holds is in the hash `unacked`. Keys are
+looked through with SCAN, lists are read and cut at their ends, a few messages at a time: the server is never
+kept from its other work for long.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +26,8 @@ from postroom.celery.wrapping import Payload
 from postroom.errors import EngineUnavailable, InvalidInput
 from postroom.settings import without_secrets
 
-#: Between a queue's name and its priority step, and between the parts of a binding.
+#: Between a queue's name and its priority step, and between the parts of a binding, unless the app has the
+#: option `sep`. No name has it in it, so it is always read, also where an app changed its mind.
 _SEP = "\x06\x16"
 _UNACKED, _UNACKED_INDEX, _BINDING = "unacked", "unacked_index", "_kombu.binding."
 _SCHEMES = ("redis", "rediss", "sentinel")
@@ -33,6 +35,9 @@ _SCHEMES = ("redis", "rediss", "sentinel")
 _SCAN, _LOOK, _FIELDS = 1_000, 200, 100
 #: Lists of others that are named, at most.
 _MOST_NAMED = 100
+
+#: Routing key, pattern and queue of every binding, by exchange.
+Bindings = dict[str, list[tuple[str, str, str]]]
 
 #: KEYS[1] a list. ARGV[1] so many at its right end stay; ARGV[2…] the digests of what goes, from there on.
 #: Somebody else may have taken or put back something: then it stops, and says how many are gone.
@@ -91,14 +96,18 @@ class Unacked(NamedTuple):
 class StockRedis:
     """The Redis of an app that runs on kombu's own transport. Raises EngineUnavailable when it is away."""
 
-    def __init__(self, url: str, prefix: str = "", master: str | None = None) -> None:
+    def __init__(self, url: str, prefix: str = "", master: str | None = None, sep: str | None = None) -> None:
+        """`prefix`, `master`, `sep`: the app's options `global_keyprefix`, `master_name` and `sep`."""
         scheme = url.partition("://")[0].partition("+")[0]
         if "://" not in url or scheme not in _SCHEMES:
             raise InvalidInput(
                 f"{without_secrets(url)!r:.200} is no broker_url of kombu's Redis transport (redis://…)"
             )
+        if sep == "":
+            raise InvalidInput("sep is empty: nothing tells a queue from its priority step then")
         self.where: str = str(without_secrets(url))
         self._prefix = prefix
+        self._seps = tuple(dict.fromkeys((_SEP, sep or _SEP)))
         # Kombu's own connection: it knows every way of writing this URL.
         self._connection = Connection(url, transport_options={"master_name": master} if master else {})
         with self._asking():
@@ -127,18 +136,19 @@ class StockRedis:
 
     # --- looking ----------------------------------------------------------------------------
 
-    def lists(self, on_key: Callable[[], None]) -> tuple[list[Waiting], list[str]]:
+    def lists(self, bindings: Bindings, on_key: Callable[[], None]) -> tuple[list[Waiting], list[str]]:
         """Every list that is a queue of kombu's, and the names of some that are not."""
+        bound = {queue for rows in bindings.values() for _, _, queue in rows}
         ours: list[Waiting] = []
         others: list[str] = []
         with self._asking():
             for keys in self._scan("*", "list"):
                 for first in range(0, len(keys), _LOOK):
-                    self._look(keys[first : first + _LOOK], ours, others)
+                    self._look(keys[first : first + _LOOK], bound, ours, others)
                     on_key()
         return sorted(ours, key=lambda found: (found.queue, found.step)), sorted(others)[:_MOST_NAMED]
 
-    def _look(self, keys: Sequence[bytes], ours: list[Waiting], others: list[str]) -> None:
+    def _look(self, keys: Sequence[bytes], bound: Set[str], ours: list[Waiting], others: list[str]) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.llen(key)
@@ -150,8 +160,16 @@ class StockRedis:
             if payload is None:
                 others.append(name)
             else:
-                queue, step = _name_and_step(name)
+                # A queue may be called as another one's step is: what is bound is a queue.
+                queue, step = (name, 0) if name in bound else self._name_and_step(name)
                 ours.append(Waiting(key, queue, step, count, _holds(queue, payload)))
+
+    def _name_and_step(self, name: str) -> tuple[str, int]:
+        for sep in self._seps:
+            queue, _, step = name.rpartition(sep)
+            if queue and step.isdecimal():
+                return queue, int(step)
+        return name, 0
 
     def _scan(self, pattern: str, type_: str) -> Iterator[list[bytes]]:
         """Keys, each once, in pages; SCAN itself may name one twice."""
@@ -168,16 +186,30 @@ class StockRedis:
         with self._asking():
             return int(self._client.hlen(self._key(_UNACKED)))
 
-    def bindings(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Routing key, pattern and queue of every binding, by exchange."""
-        found: dict[str, list[tuple[str, str, str]]] = {}
+    def bindings(self) -> Bindings:
+        """Every binding. Raises InvalidInput for one that was written with another `sep`."""
+        found: Bindings = {}
         with self._asking():
             for keys in self._scan(f"{_BINDING}*", "set"):
                 for key in keys:
                     exchange = key.decode().removeprefix(self._key(_BINDING))
-                    members = (member.decode().split(_SEP) for member in self._client.smembers(key))
-                    found[exchange] = [(rk, pattern, queue) for rk, pattern, queue in members]
+                    members = self._client.smembers(key)
+                    found[exchange] = [self._binding(exchange, member) for member in members]
         return found
+
+    def _binding(self, exchange: str, member: bytes) -> tuple[str, str, str]:
+        text = member.decode("utf-8", "replace")
+        for sep in self._seps:
+            if len(parts := text.split(sep)) == 3:
+                return parts[0], parts[1], parts[2]
+            # Names may have it in them; most bindings have no pattern, and so two of it in a row.
+            if len(ends := text.split(sep + sep)) == 2:
+                return ends[0], "", ends[1]
+        raise InvalidInput(
+            f"{self.where}: nothing was moved, because binding {text!r:.200} of exchange {exchange!r:.200} "
+            f"was written with another separator than {self._seps[-1]!r}: give `sep` of the app's "
+            "broker_transport_options as --sep"
+        )
 
     def workers(self) -> int | None:
         """How many connections look like those of a Celery worker; None when nobody may ask."""
@@ -243,7 +275,7 @@ def _checked(payload: Payload) -> Payload:
     return payload
 
 
-def _held(tag: bytes, raw: bytes, bindings: dict[str, list[tuple[str, str, str]]]) -> Unacked | None:
+def _held(tag: bytes, raw: bytes, bindings: Bindings) -> Unacked | None:
     try:
         payload, exchange, routing_key = loads(raw.decode())
         checked = _checked(payload)
@@ -257,11 +289,6 @@ def _held(tag: bytes, raw: bytes, bindings: dict[str, list[tuple[str, str, str]]
         if bound == routing_key or (pattern and matches(bound, routing_key or ""))
     ]
     return Unacked(tag, raw, checked, list(dict.fromkeys(queues)))
-
-
-def _name_and_step(name: str) -> tuple[str, int]:
-    queue, _, step = name.rpartition(_SEP)
-    return (queue, int(step)) if queue and step.isdecimal() else (name, 0)
 
 
 def _holds(queue: str, payload: Payload) -> Holds:

@@ -38,6 +38,9 @@ Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="The old g
 Master = Annotated[
     str | None, typer.Option("--master", metavar="NAME", help="The old master_name, for sentinel://.")
 ]
+Sep = Annotated[
+    str | None, typer.Option("--sep", metavar="TEXT", help="The old sep, if the transport options have one.")
+]
 Unacked = Annotated[bool, typer.Option("--unacked", help="Also what workers held when they ended.")]
 Busy = Annotated[bool, typer.Option("--while-workers-run", help="Although old workers are connected.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")]
@@ -66,6 +69,7 @@ def migrate(
     unacked: Unacked = False,
     prefix: Prefix = "",
     master: Master = None,
+    sep: Sep = None,
     while_workers_run: Busy = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -83,6 +87,7 @@ def migrate(
       postroom celery migrate --from redis://localhost:6379/0 --dry-run
       postroom celery migrate --from redis://old/0 --to postroom+redis://new/0 --yes
       postroom celery migrate --from redis://localhost:6379/0 -q emails --priorities turned
+      postroom celery migrate --from redis://localhost:6379/0 --sep :
 
     \b
     Priorities: kombu's Redis transport takes 0 for the most urgent, Postroom 255.
@@ -97,7 +102,7 @@ def migrate(
     from postroom.celery.stock import StockRedis
 
     target, meter = _target(to), Meter("looking through the keys")
-    with StockRedis(old, prefix, master) as store:
+    with StockRedis(old, prefix, master, sep) as store:
         plan = look(store, queues or (), lambda: meter(0))
         meter.clear()
         _show(plan, unacked, priorities, json=json, dry_run=dry_run)
