@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kombu.pools
 import pytest
 
 import postroom
@@ -37,6 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield {"memory": "postroom+memory://", "sqlite": f"postroom+sqlite:///{tmp_path}/jobs.db"}[
             request.param
         ]
+    kombu.pools.reset()  # apps of one URL share their connections, also those of two tests
     postroom.celery.close_offices()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from postroom.celery.sparing import spare
 from postroom.errors import PostroomError
 from postroom.model import NewMessage
 
@@ -31,13 +32,19 @@ class PublishBatch:
         self._count += 1
 
     def flush(self) -> None:
+        """For kombu, which has an error of its own for a batch that was not put as a whole."""
+        from kombu.exceptions import BatchPublishError  # since 5.7, as is who calls this
+
+        try:
+            self.put_all()
+        except PostroomError as error:
+            raise BatchPublishError(f"not everything was put: {error}") from error
+
+    def put_all(self) -> None:
         """Put everything. What raises keeps what was not put: call it again, or `discard`."""
         while self._messages:
             queue, messages = next(iter(self._messages.items()))
-            try:
-                self.channel.office.put(queue, messages)
-            except PostroomError as error:
-                raise _batch_error(error) from error
+            self.channel.office.put(queue, messages)
             del self._messages[queue]
             self._count -= len(messages)
 
@@ -47,15 +54,6 @@ class PublishBatch:
 
     def close(self) -> None:
         self.discard()
-
-
-def _batch_error(error: PostroomError) -> Exception:
-    try:
-        from kombu.exceptions import BatchPublishError
-    except ImportError:  # kombu before 5.7, where only our own helper comes here
-        return error
-    made: Exception = BatchPublishError(f"not everything was put: {error}")
-    return made
 
 
 def publish_group(signatures: Iterable[Any], *, app: Any = None, **options: Any) -> list[Any]:
@@ -71,29 +69,10 @@ def publish_group(signatures: Iterable[Any], *, app: Any = None, **options: Any)
     with app.producer_pool.acquire(block=True) as producer:
         channel = producer.channel
         batch = channel.collecting = PublishBatch(channel)
-        producer.maybe_declare = _Once(producer.maybe_declare)
+        spare(producer)
         try:
             results = [signature.apply_async(producer=producer, **options) for signature in signatures]
         finally:
             channel.collecting = None
-            del producer.maybe_declare
-        batch.flush()
+        batch.put_all()
     return results
-
-
-class _Once:
-    """Declares everything that it is asked to once.
-
-    Kombu knows what it has declared as well, but makes a copy of the queue for every publish before it looks:
-    a fifth of the time that a publish into a group took.
-    """
-
-    def __init__(self, declare: Callable[..., Any]) -> None:
-        self._declare = declare
-        #: By identity; they are kept, so that no other gets the same.
-        self._declared: dict[int, Any] = {}
-
-    def __call__(self, entity: Any, **how: Any) -> None:
-        if id(entity) not in self._declared:
-            self._declare(entity, **how)
-            self._declared[id(entity)] = entity

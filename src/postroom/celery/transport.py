@@ -16,6 +16,7 @@ from postroom.celery.intake import Intake
 from postroom.celery.office import Office
 from postroom.celery.offices import office_of
 from postroom.celery.presence import note_worker, worker_state
+from postroom.celery.sparing import spare_producers
 from postroom.errors import Closed, EngineUnavailable, Uncertain
 from postroom.settings import without_secrets
 
@@ -63,6 +64,7 @@ class Transport(virtual.Transport):
         super().__init__(client, **kwargs)
         self.polling_interval = None  # ours is a safety net, and kombu's would be a sleep
         self._loop: Any = None
+        spare_producers(client)
         if self.has_alternates:
             _stay_on_postroom(client)
 
