@@ -1,5 +1,5 @@
-/** A JSON value to read: collapsible, with every digit, and with what was hidden marked as such. */
-import { Big } from "./api.js";
+/** JSON for people: a value to read, collapsible, with every digit, and with what was hidden marked as such; and what they type. */
+import { Big, parse } from "./api.js";
 import { html, useState } from "./ui.js";
 
 /** Longer lists and texts are shown in part first. */
@@ -9,6 +9,16 @@ const HIDDEN = /^(\[redacted\]|\*{3,}|•{3,})$/i;
 /** @param {any} value @param {number} [indent] @returns {string} As text, with every digit. */
 export function jsonText(value, indent = 2) {
   return JSON.stringify(value, null, indent) ?? "";
+}
+
+/** What somebody typed, with every digit; or what is wrong with it. @param {string} text @returns {{value: any, problem: string}} */
+export function readJson(text) {
+  if (/\d{16}/.test(text) && !("rawJSON" in JSON)) return { value: null, problem: "This browser cannot keep numbers that are so long: use the command line." };
+  try {
+    return { value: parse(text), problem: "" };
+  } catch (error) {
+    return { value: null, problem: `This is not JSON: ${/** @type {Error} */ (error).message}` };
+  }
 }
 
 /** @param {{value: any}} props */

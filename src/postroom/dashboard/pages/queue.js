@@ -5,6 +5,7 @@ import { lookAgain, standing, useLoaded } from "../lib/data.js";
 import { show } from "../lib/dialog.js";
 import { short, span } from "../lib/format.js";
 import { Icon } from "../lib/icons.js";
+import { readJson } from "../lib/json.js";
 import { useKeys } from "../lib/keys.js";
 import { Badge, Card, Empty, Failed, Head, Menu, MessageLink, Tabs } from "../lib/parts.js";
 import { at, go, href, useQuery } from "../lib/router.js";
@@ -61,11 +62,11 @@ function PutForm({ queue, close }) {
   const [delay, setDelay] = useState("");
   const [kind, setKind] = useState("");
   const [priority, setPriority] = useState("normal");
-  const problem = fault(body);
+  const { value, problem } = readJson(body);
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
-    const message = { body: JSON.parse(body), priority: /^\d+$/.test(priority) ? Number(priority) : priority, ...(kind ? { kind } : {}), ...(delay ? { delay } : {}) };
+    const message = { body: value, priority: /^\d+$/.test(priority) ? Number(priority) : priority, ...(kind ? { kind } : {}), ...(delay ? { delay } : {}) };
     const put = await act(() => post(path`queues/${queue}/messages`, message), { doing: `put into ${queue}`, done: "It is in the queue." });
     if (put) {
       close();
@@ -82,16 +83,6 @@ function PutForm({ queue, close }) {
       <label class="field"><span>Priority</span><input value=${priority} onInput=${typed(setPriority)} /></label>
       <label class="field"><span>Delay</span><input value=${delay} onInput=${typed(setDelay)} placeholder="now, or 15m" /></label></div>
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class="button primary" disabled=${Boolean(problem)}>Put</button></footer></form>`;
-}
-
-/** @param {string} text What is wrong with it as JSON. */
-function fault(text) {
-  try {
-    JSON.parse(text);
-    return "";
-  } catch (error) {
-    return /** @type {Error} */ (error).message;
-  }
 }
 
 /** @param {{stats: import("../lib/data.js").QueueStats, view: any, promise: any}} props */

@@ -1,7 +1,7 @@
 /** Another payload before a replay: edited as JSON, shown beside the old one, and checked by the server as it is typed. */
-import { parse, path, post } from "../../lib/api.js";
+import { path, post } from "../../lib/api.js";
 import { Diff } from "../../lib/diff.js";
-import { jsonText } from "../../lib/json.js";
+import { jsonText, readJson } from "../../lib/json.js";
 import { act } from "../../lib/toasts.js";
 import { html, useEffect, useState } from "../../lib/ui.js";
 
@@ -65,11 +65,6 @@ const whole = (old, given) => (given !== null && typeof given === "object" && !A
 /** A payload that has lost something on its way here must not be put. @param {string} text @param {boolean} isCall */
 function read(text, isCall) {
   if (text.includes(HIDDEN)) return { value: null, problem: `Parts of this payload are hidden from you: ${isCall ? "leave out args or kwargs, whichever holds them." : "it can only be replayed as it is."}` };
-  if (/\d{16}/.test(text) && !("rawJSON" in JSON)) return { value: null, problem: "This browser cannot keep numbers that are so long: edit it with the command line." };
-  try {
-    const value = parse(text);
-    return { value, problem: value === null ? "null means no other payload: it would be replayed as it is." : "" };
-  } catch (error) {
-    return { value: null, problem: `This is not JSON: ${/** @type {Error} */ (error).message}` };
-  }
+  const { value, problem } = readJson(text);
+  return { value, problem: value === null && !problem ? "null means no other payload: it would be replayed as it is." : problem };
 }
