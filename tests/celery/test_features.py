@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,16 @@ def asked(port: int, path: str, body: object = None) -> Any:
         return {}
 
 
+def tab(port: int, name: str) -> tuple[int, str]:
+    """A page of flower's, as a browser gets it."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
 @on_redis
 def test_flower_sees_our_workers_and_their_tasks(open_shop: Opener) -> None:
     shop = open_shop()
@@ -162,6 +173,9 @@ def test_flower_sees_our_workers_and_their_tasks(open_shop: Opener) -> None:
         shop.until(lambda: shop.lines("note", "by flower"))
         told = {"state": "SUCCESS", "name": note, "worker": me}
         shop.until(lambda: told.items() <= asked(port, "tasks").get(id, {}).items(), "it hears of no task")
+        assert tab(port, "workers")[0] == 200
+        status, page = tab(port, "broker")
+        assert (status, "broker is not supported" in page) == (404, True), "the how-to says so"
 
 
 @on_redis
