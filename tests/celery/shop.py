@@ -85,6 +85,13 @@ def bomb() -> None:
 
 
 @app.task
+def grenade() -> None:
+    """A task that takes the process with it that it runs in: of a prefork worker, one child."""
+    write("grenade", "")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
 def nap(seconds: float, label: str) -> str:
     write("begin", label)
     time.sleep(seconds)
@@ -119,6 +126,18 @@ def flaky(self: Any, label: str, failures: int, countdown: float = 0.1) -> int:
     if self.request.retries < failures:
         raise self.retry(countdown=countdown)
     return int(self.request.retries)
+
+
+@app.task(bind=True)
+def again(self: Any, path: str, label: str) -> None:
+    """Work that sends its retry, and then takes until a file is there."""
+    write("try", label, retries=self.request.retries)
+    if self.request.retries:
+        return
+    self.retry(throw=False, countdown=0)
+    write("sent", label)
+    while not os.path.exists(path):  # noqa: PTH110  (as above)
+        time.sleep(0.01)
 
 
 @app.task(acks_late=False)

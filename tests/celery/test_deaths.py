@@ -108,3 +108,37 @@ def test_a_task_that_kills_its_worker_ends_as_a_dead_letter_and_its_neighbours_l
     assert (letter.message.kind, letter.attempt) == ("tests.celery.shop.bomb", 2)
     # Told the truth: they were claimed before, by workers that died with them.
     assert all(line["redelivered"] and line["count"] >= 1 for line in shop.lines("note"))
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_a_task_that_kills_its_child_ends_as_a_dead_letter(open_shop: Opener, room: Room) -> None:
+    """A child of prefork alone, as by the kernel that is out of memory; the app has no queue matrix."""
+    shop = open_shop(task_reject_on_worker_lost=True, broker_transport_options={"delivery_limit": 2})
+    worker = shop.worker(*pool("prefork"))
+    shop.send("grenade")
+    shop.until(lambda: room.engine.stats("shop").dead == 1, "it is tried for ever, or lost")
+    (letter,) = room.engine.find("shop", State.DEAD).entries
+    assert (letter.message.kind, letter.attempt) == ("tests.celery.shop.grenade", 2)
+    assert len({line["pid"] for line in shop.lines("grenade")}) == len(shop.lines("grenade")) == 2
+    shop.send("note", "after")
+    shop.until(lambda: shop.lines("note", "after"), "the worker has no hands any more")
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_a_retry_that_was_sent_before_its_worker_was_killed_runs_once(
+    open_shop: Opener, room: Room, tmp_path: Path
+) -> None:
+    """The task itself is delivered again, and sends its retry again: when that is over and done."""
+    shop = open_shop(broker_transport_options={"visibility_timeout": LEASE})
+    go = tmp_path / "go"
+    worker = shop.worker(*pool("solo"))
+    shop.send("again", str(go), "a")
+    shop.until(lambda: shop.lines("sent"))
+    worker.kill()
+    go.touch()
+    shop.worker(*pool("solo"))
+    shop.until(lambda: room.engine.stats("shop").counters["acked"] == 2)
+    assert len(shop.lines("sent")) == 2, "it was delivered again"
+    shop.until(lambda: room.engine.stats("shop").depth == 0)
+    assert sorted(line["retries"] for line in shop.lines("try")) == [0, 0, 1]
