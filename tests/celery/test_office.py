@@ -15,9 +15,13 @@ from celery.signals import task_prerun
 import postroom
 from postroom.celery import early
 from postroom.celery.bells import Bells
-from postroom.celery.office import PATIENCE
+from postroom.celery.office import MOST_WAITING, PATIENCE, Office
+from postroom.celery.options import Options
 from postroom.celery.transport import _wake_when_called
-from postroom.celery.upkeep import Upkeep
+from postroom.celery.upkeep import _TICK, Upkeep
+from postroom.engine import ClaimRequest
+from postroom.model import NewMessage
+from tests.celery.workers import wait_until
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -57,7 +61,8 @@ def test_what_comes_in_while_the_thread_ends_starts_another() -> None:
 
 
 def test_no_ack_waits_longer_than_the_office_has_patience() -> None:
-    """However short before it came in its thread has looked."""
+    """However short before it came in its thread has looked; and in all no longer than we say, 25 ms."""
+    assert PATIENCE + _TICK <= 0.025
     office = Quiet()
     upkeep: Any = Upkeep(office)  # type: ignore[arg-type]  # a stand-in: only `waits` is asked
     assert upkeep._nap(0.0) <= PATIENCE, "nothing waits yet"
@@ -65,6 +70,26 @@ def test_no_ack_waits_longer_than_the_office_has_patience() -> None:
     assert upkeep._nap(0.0) <= PATIENCE
     office.waits = time.monotonic() - 1
     assert upkeep._nap(0.0) <= 0.001, "it is late already"
+
+
+def test_as_many_acks_as_may_wait_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much patience there is, and without a claim that they could ride along with."""
+    monkeypatch.setattr("postroom.celery.office.PATIENCE", 3_600.0)
+    office = Office("memory://", Options())
+    try:
+        office.put("jobs", [NewMessage(body=b"") for _ in range(40)])
+        tagged, _ = office.turn("jobs", ClaimRequest(n=40, lease=60_000, consumer="me"))
+        tags = [tag for tag, _ in tagged]
+        for tag in tags[:31]:
+            office.ack(tag)
+        assert office.waits is not None
+        assert office.waits > time.monotonic() + 3_000, "fewer than that wait"
+        office.ack(tags[31])
+        wait_until(lambda: office.waits is None, lambda: "they wait for more")
+        office.flush()  # a thread that was about to send them has done so
+        assert office.room.engine.stats("jobs").counters["acked"] == MOST_WAITING == 32
+    finally:
+        office.close()
 
 
 SIGNALLED = """
