@@ -18,6 +18,8 @@ TRANSPORT_ALIASES["null"] = "bench.celery.null:Transport"
 
 #: Whom a broker URL is for: ours, kombu's own for Redis, and one that has no broker at all.
 OURS, STOCK, NULL = "Postroom", "stock", "null transport"
+#: The last, but it asks a Redis that is near for a PONG before it hands on what the prefetch takes.
+PINGED = "null transport, a PING a batch"
 #: On RabbitMQ: a service with one handler, and a Celery app with the same queue type, late acks and prefetch.
 EVENTS, PLAIN = "events", "plain Celery"
 
@@ -31,7 +33,7 @@ first: list[float] = []
 
 def broker(whose: str, url: str) -> str:
     """The broker URL of one of them on this Redis."""
-    return {OURS: f"postroom+{url}", NULL: "null://"}.get(whose, url)
+    return {OURS: f"postroom+{url}", NULL: "null://", PINGED: url.replace("redis", "null")}.get(whose, url)
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 Publishing: `apply_async` without a broker, the bare LPUSH that any broker on Redis needs at least, and both
 transports, turn about in one process. Consuming: what one turn of the engine takes for each task of a batch,
-in all and of our processor, beside what a solo worker takes without a broker. The least of many is shown with
-the median: on a busy machine the least is what the work itself takes.
+in all and of our processor, beside what a solo worker takes without a broker, and with nothing but a PONG to
+wait for before it takes what the prefetch allows. The least of many is shown with the median: on a busy
+machine the least is what the work itself takes.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import postroom
-from bench.celery.app import NULL, OURS, STOCK, opened
+from bench.celery.app import NULL, OURS, PINGED, STOCK, opened
 from bench.celery.drain import POOLS
 from bench.celery.publish import fill
 from bench.celery.workers import celery_worker
@@ -29,6 +30,7 @@ from postroom.engine import ClaimRequest, Engine
 from postroom.model import Settlement
 
 _TRIALS = 400
+_WORKERS = 3
 #: The prefetch of two hands and of ten.
 _BATCHES = (8, 40)
 #: About what a task of the bench takes as stock sends it.
@@ -44,13 +46,20 @@ def main() -> None:
             wall, own = _turns(url, batch)
             _say(f"a turn of {batch}, for each task", wall)
             _say(f"a turn of {batch}, of our processor", own)
-        with celery_worker(NULL, url, *POOLS["solo"], bench_count=8_000) as worker:
-            worker.next()
-            _say(f"a task of a solo worker, {NULL}", [1 / worker.next()["rate"]])
+        workers = [(_task(NULL, url), _task(PINGED, url)) for _ in range(_WORKERS)]
+        for whose, taken in zip((NULL, PINGED), zip(*workers, strict=True), strict=True):
+            _say(f"a task of a solo worker, {whose}", taken)
 
 
-def _say(what: str, spans: list[float]) -> None:
-    print(f"{what:45} {min(spans) * 1e6:7.1f} µs, median {statistics.median(spans) * 1e6:7.1f}", flush=True)
+def _task(whose: str, url: str) -> float:
+    with celery_worker(whose, url, *POOLS["solo"], bench_count=8_000) as worker:
+        worker.next()
+        rate: float = worker.next()["rate"]
+        return 1 / rate
+
+
+def _say(what: str, spans: Sequence[float]) -> None:
+    print(f"{what:58} {min(spans) * 1e6:7.1f} µs, median {statistics.median(spans) * 1e6:7.1f}", flush=True)
 
 
 def _publishing(url: str, port: int) -> dict[str, list[float]]:

@@ -4,7 +4,7 @@ SETTINGS are Celery's, as JSON; the arguments are those of `celery worker`. One 
 "bench_count", how many tasks there will be; 0 for a worker that only says when it is ready and when its first
 task began. Prints one JSON object a line: {"ready": time}, {"first": time}, and after all of them
 {"rate": tasks a second, "cpu": seconds of the processor a task, in this process, "lateness": […]}. The first
-tenth is not counted, in which a process warms up.
+tenth is not counted, in which a process warms up; the last one ends it when it begins.
 
 Ends when it is killed, by whoever started it.
 """
@@ -21,7 +21,7 @@ from celery.signals import worker_ready
 from celery.worker import state
 
 from bench.celery import null
-from bench.celery.app import NULL, first, lateness, make_app
+from bench.celery.app import NULL, PINGED, first, lateness, make_app
 from bench.stage import DATA
 
 #: How often the watcher looks (seconds): often enough for a drain of two seconds.
@@ -32,7 +32,7 @@ def main(whose: str, url: str, settings: str, *arguments: str) -> None:
     chosen: dict[str, Any] = json.loads(settings)
     count = chosen.pop("bench_count", 0)
     app = make_app(whose, url, **chosen)
-    if whose == NULL:
+    if whose in (NULL, PINGED):
         null.fill("bench.noop", f"[{DATA.decode()}]", count)
     ready = threading.Event()
     ready_at: list[float] = []
@@ -42,25 +42,44 @@ def main(whose: str, url: str, settings: str, *arguments: str) -> None:
         ready.set()
 
     worker_ready.connect(on_ready, weak=False)
-    threading.Thread(target=_watch, args=(ready, ready_at, count), daemon=True).start()
+    state.all_total_count = counted = _Counted(count)
+    threading.Thread(target=_watch, args=(ready, ready_at, count, counted), daemon=True).start()
     app.worker_main(["worker", "--loglevel", "ERROR", *arguments])
 
 
-def _watch(ready: threading.Event, ready_at: list[float], count: int) -> None:
+def _watch(ready: threading.Event, ready_at: list[float], count: int, counted: _Counted) -> None:
     ready.wait()
     _say(ready=ready_at[0])
     if not count:
         _until(lambda: bool(first))
         _say(first=first[0])
         return
-    done = state.all_total_count
-    warm = count // 10
-    _until(lambda: done[0] >= warm)
-    warm, began, began_own = done[0], time.perf_counter(), time.process_time()
     # Begun, and none is left under way: done, whichever pool it is.
-    _until(lambda: done[0] >= count and not state.active_requests)
-    spent, own = time.perf_counter() - began, time.process_time() - began_own
-    _say(rate=(count - warm) / spent, cpu=own / (count - warm), lateness=lateness)
+    _until(lambda: counted.ended and not state.active_requests)
+    spent, own = (end - start for start, end in zip(counted.began, counted.ended, strict=True))
+    tasks = count - counted.warm
+    _say(rate=tasks / spent, cpu=own / tasks, lateness=lateness)
+
+
+class _Counted(list[int]):
+    """Celery's own count of the tasks that began, which looks at the clocks in time.
+
+    A thread that watches the count would come too late: a solo worker leaves it little of the processor.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__([0])
+        self.warm = count // 10
+        self._last = count
+        self.began: tuple[float, ...] = ()
+        self.ended: tuple[float, ...] = ()
+
+    def __setitem__(self, at: Any, number: Any) -> None:
+        super().__setitem__(at, number)
+        if number == self.warm:
+            self.began = time.perf_counter(), time.process_time()
+        elif number == self._last:
+            self.ended = time.perf_counter(), time.process_time()
 
 
 def _until(condition: Any) -> None:
