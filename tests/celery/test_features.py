@@ -260,15 +260,23 @@ def test_a_task_that_is_delivered_again_and_has_succeeded_does_not_run_again(
 
 
 @on_redis
-def test_queues_in_the_order_given(open_shop: Opener) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "order"),
+    [
+        ("priority", ["shop", "shop", "shop", "second", "second", "second"]),
+        ("sorted", ["second", "second", "second", "shop", "shop", "shop"]),
+        ("round_robin", ["shop", "second", "shop", "second", "shop", "second"]),
+    ],
+)
+def test_queues_in_the_order_given(open_shop: Opener, strategy: str, order: list[str]) -> None:
     shop = open_shop(
-        broker_transport_options={"queue_order_strategy": "priority"}, worker_prefetch_multiplier=1
+        broker_transport_options={"queue_order_strategy": strategy}, worker_prefetch_multiplier=1
     )
     for queue in ["shop", "second"] * 3:
         shop.send("note", queue, queue=queue)
-    shop.worker(*pool("solo"), "-Q", "second,shop")
+    shop.worker(*pool("solo"), "-Q", "shop,second")
     shop.until(lambda: len(shop.lines("note")) == 6)
-    assert shop.labels("note") == ["second"] * 3 + ["shop"] * 3
+    assert shop.labels("note") == order
 
 
 # ---- stores ---------------------------------------------------------------------------------------
@@ -328,17 +336,19 @@ def test_a_worker_beside_the_tests_of_an_app(name: str) -> None:
 
 
 def test_a_worker_by_the_name_of_the_transport(redis_server: servers.Server, tmp_path: Path) -> None:
-    """For apps that cannot change their URL, or import anything of ours."""
+    """For apps that cannot change their URL, or import anything of ours. With options, as on kombu's own."""
     name = "postroom.celery:Transport"
-    with Shop(redis_server.url(), tmp_path, broker_transport=name) as shop:
+    options = {"global_keyprefix": "mine", "socket_connect_timeout": 30, "health_check_interval": 1}
+    options |= {"socket_keepalive": True, "retry_on_timeout": True}
+    with Shop(redis_server.url(), tmp_path, broker_transport=name, broker_transport_options=options) as shop:
         worker = shop.worker(*pool("prefork"))
         shop.send("note", "now")
         shop.send("note", "soon", countdown=1)
         shop.until(lambda: len(shop.lines("note")) == 2)
         me = f"{worker.name}@shop"
         assert "pong" in shop.celery("inspect", "ping", "--timeout", "30", "--destination", me)
-        assert redis_server.ask("KEYS", "postroom:*")
-        assert redis_server.ask("KEYS", "_kombu*") == [], "somebody uses kombu's own"
+        keys = {key.decode() for key in redis_server.ask("KEYS", "*")}
+        assert {key for key in keys if not key.startswith("mine:")} == set(), "somebody uses kombu's own"
 
 
 def test_a_worker_turns_to_the_next_broker(tmp_path: Path) -> None:

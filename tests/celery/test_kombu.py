@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from celery import Celery
@@ -26,6 +27,7 @@ from postroom.celery import publish_group
 from postroom.celery.exchanges import Binding, Exchanges
 from postroom.celery.options import read, url_of
 from postroom.engine import ClaimRequest
+from postroom.engines.redis import urls
 from postroom.errors import EngineUnavailable, InvalidInput, QueueFull, Uncertain
 from postroom.ids import new_id
 from postroom.model import Settlement, State
@@ -504,12 +506,17 @@ def held(stats: Any) -> list[int]:
     return [stats.ready, stats.scheduled, stats.processing, stats.dead]
 
 
-def test_a_wildcard_in_a_fanout_binding_filters(connection: Any) -> None:
+@pytest.mark.parametrize(("patterns", "heard"), [(True, ["worker"]), (False, ["task", "worker"])])
+def test_a_wildcard_in_a_fanout_binding_filters_unless_that_is_off(
+    url: str, patterns: bool, heard: list[str]
+) -> None:
     events = Exchange("celeryev", "fanout")
-    inbox = Inbox(connection, Queue("gossip", events, routing_key="worker.#", auto_delete=True), no_ack=True)
-    send(connection, "task.sent", "task", exchange="celeryev")
-    send(connection, "worker.heartbeat", "worker", exchange="celeryev")
-    assert inbox.take(1)[0].payload == "worker"
+    gossip = Queue("gossip", events, routing_key="worker.#", auto_delete=True)
+    with Connection(url, transport_options={"fanout_patterns": patterns}) as connection:
+        inbox = Inbox(connection, gossip, no_ack=True)
+        send(connection, "task.sent", "task", exchange="celeryev")
+        send(connection, "worker.heartbeat", "worker", exchange="celeryev")
+        assert sorted(message.payload for message in inbox.take(len(heard))) == heard
 
 
 def test_a_transient_queue_goes_with_its_user(connection: Any) -> None:
@@ -1030,10 +1037,14 @@ def test_broker_use_ssl_is_tls_whatever_the_server_is_called(given: str, read_as
 
 def test_options_of_the_store_go_into_its_url() -> None:
     options = {"global_keyprefix": "app1", "socket_timeout": 3, "max_connections": 4, "client_name": "web"}
+    options |= {"socket_connect_timeout": 1.5, "health_check_interval": 30}
+    options |= {"socket_keepalive": False, "retry_on_timeout": True}
     connection = Connection("postroom+redis://u:p%40@host:1234/2", transport_options=options)
-    assert url_of(connection) == (
-        "redis://u:p%40@host:1234/2?prefix=app1&socket_timeout=3s&max_connections=4&client_name=web"
-    )
+    assert url_of(connection).startswith("redis://u:p%40@host:1234/2?prefix=app1&socket_timeout=3s&")
+    made = urls.read(urlsplit(url_of(connection)))
+    assert (made.prefix, made.max_connections, made.client_name) == ("app1", 4, "web")
+    assert (made.socket_timeout, made.socket_connect_timeout, made.health_check_interval) == (3, 1.5, 30)
+    assert (made.socket_keepalive, made.retry_on_timeout) == (False, True)
     assert "p%40" not in connection.as_uri()
 
 
