@@ -366,12 +366,30 @@ def test_a_lost_connection_takes_nothing_from_a_worker(connection: Any, worker: 
     engine = office(connection).room.engine
     assert engine.stats("jobs").processing == 2
     # Celery forgets what it had not begun; that goes back, and nothing of it counts.
+    payload = reserved.payload
+    del reserved
     (again,) = Inbox(connection, Queue("jobs")).take(1)
-    assert again.payload == reserved.payload
+    assert again.payload == payload
     begun.ack()
     office(connection).flush()
     stats = engine.stats("jobs")
     assert (stats.processing, stats.counters["acked"], stats.counters["retried"]) == (1, 1, 0)
+
+
+def test_a_lost_connection_leaves_to_a_pool_what_is_in_its_hands(connection: Any, worker: Worker) -> None:
+    """Celery strikes it from its books, but threads have a queue of their own, and run it."""
+    send(connection, "jobs", 1)
+    (queued,) = Inbox(connection, Queue("jobs")).take(1)
+    connection.collect()
+    inbox = Inbox(connection, Queue("jobs"))
+    send(connection, "jobs", 2)
+    (other,) = inbox.take(1)  # so it has looked what was forgotten
+    assert other.payload == 2
+    for message in (queued, other):
+        message.ack()
+    office(connection).flush()
+    stats = office(connection).room.engine.stats("jobs")
+    assert (stats.depth, stats.counters["acked"], stats.counters["released"]) == (0, 2, 0)
 
 
 def test_a_lost_connection_gives_back_what_another_consumer_had(connection: Any) -> None:

@@ -319,7 +319,7 @@ class Channel(virtual.Channel):
             claimed = [tag for _, tag, _ in self._qos.claimed]
             self._qos.claimed.clear()
             self.office.release(claimed)
-            self.office.orphans.update(self._qos._delivered)
+            self.office.orphans.update(self._qos.give_up())
         self.connection.close_channel(self)
 
 

@@ -371,9 +371,13 @@ class Office:
             self.settle(tag, Verb.RELEASE, soon=True)
 
     def release_orphans(self, known: Set[str] = frozenset()) -> None:
-        """Hand back what was delivered through lost connections, except what is `known` to be worked on."""
-        orphans, self.orphans = self.orphans, set()
-        self.release(orphans - known)
+        """Hand back what was delivered through lost connections, except what is `known` to be worked on.
+
+        That stays an orphan until it is settled: Celery may forget it later.
+        """
+        gone = {tag for tag in tuple(self.orphans) if tag not in known or tag not in self.held}
+        self.orphans.difference_update(gone)
+        self.release(gone)
 
     def close(self) -> None:
         """Send and hand back everything, and give up the room; in time, whether the store is there or not."""

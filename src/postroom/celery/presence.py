@@ -2,14 +2,23 @@
 
 Celery tells nobody when a task begins, but keeps books: `celery.worker.state`. They are read here and nowhere
 else. Having the module loaded makes no worker: a web process may have it, too.
+
+When a connection is lost, Celery strikes from its books what has not begun. A prefork worker has then
+forgotten it; but the queue of a thread pool, or of greenlets, still has it, and it will run. So such messages
+are kept in sight (`keep_in_sight`): whoever still means to work on one has it in its hands.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 _joined: list[bool] = []
+#: Messages of lost connections, by delivery tag, as long as anybody has them.
+_in_sight: dict[str, weakref.ref[Any]] = {}
 
 
 def note_worker() -> None:
@@ -61,13 +70,23 @@ def stop_softly() -> None:
         state.should_stop = 0
 
 
+def keep_in_sight(messages: Mapping[str, Any]) -> None:
+    """The connection of these is lost: from now on `known_tags` has each of them while somebody holds it."""
+    for tag, message in messages.items():
+        _in_sight[tag] = weakref.ref(message, partial(_out_of_sight, tag))
+
+
+def _out_of_sight(tag: str, _: weakref.ref[Any]) -> None:
+    _in_sight.pop(tag, None)
+
+
 def known_tags() -> set[str]:
-    """The deliveries that this worker knows of at all: whatever it began, reserved or put off."""
+    """The deliveries that this worker knows of at all: whatever it began, reserved, put off or will begin."""
     state = worker_state()
     if state is None:
         return set()
     tags = _tags(state.active_requests) | _tags(state.reserved_requests) | _tags(state.requests.values())
-    return tags | _tags(getattr(state, "scheduled_requests", ()))
+    return tags | _tags(getattr(state, "scheduled_requests", ())) | set(_in_sight)
 
 
 def _tags(requests: Any) -> set[str]:

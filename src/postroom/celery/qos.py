@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.transport import virtual
 
-from postroom.celery.presence import worker_state
+from postroom.celery.presence import keep_in_sight, worker_state
 from postroom.model import Failure, Verb
 
 if TYPE_CHECKING:
@@ -106,6 +106,14 @@ class QoS(virtual.QoS):
         claimed = [tag for _, tag, _ in self.claimed]
         self.claimed.clear()
         self._office.release([*claimed, *(tag for tag in self._delivered if tag not in keep)])
+
+    def give_up(self) -> set[str]:
+        """The connection is lost: what was handed out, which is from now on for others to know of."""
+        self._flush()
+        keep_in_sight(self._delivered)
+        tags = set(self._delivered)
+        self._delivered.clear()  # else nobody could tell who else has them
+        return tags
 
 
 def _rejection(task: str) -> Failure:

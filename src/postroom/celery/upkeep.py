@@ -1,4 +1,4 @@
-"""The office's own thread: sends acks that wait too long, reports starts, renews leases.
+"""The office's own thread: sends acks that wait too long, reports starts, renews leases, hands back orphans.
 
 It needs nothing from the main thread, so a task that computes for hours in a solo worker keeps its lease.
 (A C call that holds the interpreter for longer than the lease does not. With gevent, see `pulse`.)
@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from postroom.celery.presence import begun_tags
+from postroom.celery.presence import begun_tags, known_tags
 from postroom.celery.pulse import Pulse
 from postroom.errors import Closed, EngineUnavailable
 
@@ -129,6 +129,9 @@ class Upkeep:
         if now - self._looked_at >= _LOOK_EVERY and office.held:
             office.promises.look_after()
             self._looked_at = now
+        if office.orphans:
+            # A worker that went to another broker has nobody else who would: we would renew them for ever.
+            office.release_orphans(known_tags())
         did = False
         if (due := office.waits) is not None and now >= due:
             office.flush()
