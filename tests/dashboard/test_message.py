@@ -69,6 +69,26 @@ def test_the_story_of_a_dead_letter_and_its_replay(look: Look, served: Served, r
     expect(steps).to_contain_text(["Replayed"])
 
 
+#: Presses r in the moment in which a button to replay comes into the page.
+_AT_ONCE = """new MutationObserver((_, watching) => {
+  if (![...document.querySelectorAll("main button")].some((each) => each.textContent === "Replay")) return;
+  watching.disconnect();
+  document.dispatchEvent(new KeyboardEvent("keydown", { key: "r" }));
+}).observe(document, { childList: true, subtree: true });"""
+
+
+def test_a_key_works_as_soon_as_its_button_is_there(look: Look, served: Served, room: Room) -> None:
+    id = room.queue("pay").put({"n": 1}).id
+    delivery = room.queue("pay").claim()
+    assert delivery
+    delivery.bury("declined")
+    eyes = look(served)
+    eyes.context.add_init_script(_AT_ONCE)
+    eyes.page.reload()
+    eyes.go(place("pay", id))
+    expect(eyes.page.get_by_role("heading", level=1)).to_contain_text("ready")
+
+
 def test_a_scheduled_one_is_rescheduled_and_run_now(look: Look, served: Served, room: Room) -> None:
     queue = room.queue("emails")
     id = queue.put(1, delay=3_600).id

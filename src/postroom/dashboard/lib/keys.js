@@ -1,5 +1,5 @@
 /** The keyboard: what every page can be told without a mouse. */
-import { useEffect, useRef } from "./ui.js";
+import { useLayoutEffect, useRef } from "./ui.js";
 
 /** @typedef {{keys: string, words: string, run: (event: KeyboardEvent) => void, group?: string}} Shortcut
  *   keys: "x", "Shift+X", "g q" (one after the other), "Mod+k" (⌘ or Ctrl) */
@@ -23,7 +23,7 @@ export function addKeys(added) {
 export function useKeys(added, deps = []) {
   const latest = useRef(added);
   latest.current = added;
-  useEffect(
+  useLayoutEffect( // at once: whoever sees a button may press its key
     () => addKeys(added.map((each, i) => ({ ...each, run: (event) => latest.current[i]?.run(event) }))),
     [added.map(({ keys }) => keys).join(), ...deps],
   );
