@@ -239,6 +239,24 @@ def test_a_replay_says_why_and_can_rest(look: Look, served: Served, room: Room) 
     assert {act.info["reason"] for act in acts} == {"the bank für alle answers again"}
 
 
+def test_letters_are_put_into_another_queue_and_once_more(look: Look, served: Served, room: Room) -> None:
+    (id,) = kill(room, "declined")
+    room.queue("slowly", Policy())
+    page = look(served, f"/dead/pay/{id}").page
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.get_by_text("Replayed as")).not_to_have_count(0)
+    assert room.queue("pay").stats().ready == 1
+    page.goto(f"{served.address}/#/dead")
+    page.get_by_role("button", name="Replay…").click()
+    dialog = page.get_by_role("dialog", name="Replay")
+    expect(dialog.get_by_label("Dry run")).to_contain_text("were replayed before1")
+    dialog.get_by_label("Also those that were replayed before").check()
+    dialog.get_by_label("Into queue").fill("slowly")
+    dialog.get_by_role("button", name="Replay 1 letter").click()
+    expect(page.get_by_text("Replayed 1 dead letter.")).to_be_visible()
+    assert (room.queue("pay").stats().ready, room.queue("slowly").stats().ready) == (1, 1)
+
+
 def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Room) -> None:
     ids = kill(room, "declined", "declined", "no such card")
     page = look(served, "/dead").page

@@ -1,10 +1,11 @@
 /** The dialogs of bulk work: what it would do is asked before it is offered. */
-import { post, Problem } from "../../lib/api.js";
+import { post } from "../../lib/api.js";
 import { show } from "../../lib/dialog.js";
 import { count, plural } from "../../lib/format.js";
 import { follow, undo } from "../../lib/jobs.js";
 import { act, toast } from "../../lib/toasts.js";
-import { html, useEffect, useState } from "../../lib/ui.js";
+import { html, useState } from "../../lib/ui.js";
+import { useDryRun } from "./dryrun.js";
 import { ForGood } from "./forgood.js";
 
 /** @typedef {import("./scope.js").Scope} Scope */
@@ -14,26 +15,7 @@ export const replay = (scope) => show({ title: "Replay", body: Replay, props: { 
 /** @param {Scope} scope */
 export const discard = (scope) => show({ title: "Discard", body: Discard, props: { scope } });
 
-/**
- * What the server says it would do.
- * @param {string} where @param {any} body
- * @returns {{plan: any, problem: Problem | null}}
- */
-function useDryRun(where, body) {
-  const [found, setFound] = useState({ of: "", plan: /** @type {any} */ (null), problem: /** @type {Problem | null} */ (null) });
-  const of = JSON.stringify(body);
-  useEffect(() => {
-    let isOver = false;
-    post(where, { ...body, dry_run: true }).then(
-      (plan) => isOver || setFound({ of, plan, problem: null }),
-      (problem) => isOver || setFound({ of, plan: null, problem }),
-    );
-    return () => void (isOver = true);
-  }, [of]);
-  return found.of === of ? found : { plan: null, problem: null };
-}
-
-/** @param {{plan: any, problem: Problem | null, verb: string}} props */
+/** @param {{plan: any, problem: import("../../lib/api.js").Problem | null, verb: string}} props */
 function Plan({ plan, problem, verb }) {
   if (problem) return html`<p class="plan bad" role="alert">${problem.message}</p>`;
   if (!plan) return html`<p class="plan" role="status">Looking what it would do…</p>`;
@@ -73,7 +55,7 @@ function Replay({ scope, close }) {
       Also those that were replayed before</label>
     <div class="two">
       <label class="field"><span>At most <em>optional</em></span><input placeholder="50/s" value=${rate} onInput=${(/** @type {any} */ e) => setRate(e.target.value.trim())} /></label>
-      ${mayTo ? html`<label class="field"><span>Into queue <em>optional</em></span><input placeholder="where each was" value=${to} onChange=${(/** @type {any} */ e) => setTo(e.target.value.trim())} /></label>` : null}
+      ${mayTo ? html`<label class="field"><span>Into queue <em>optional</em></span><input placeholder="where each was" value=${to} onInput=${(/** @type {any} */ e) => setTo(e.target.value.trim())} /></label>` : null}
     </div>
     <label class="field"><span>Note <em>optional; it stands in the audit</em></span><input maxlength="200" placeholder="why they can succeed now" value=${why} onInput=${(/** @type {any} */ e) => setWhy(e.target.value)} /></label>
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>

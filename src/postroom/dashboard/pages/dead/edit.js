@@ -3,7 +3,8 @@ import { path, post } from "../../lib/api.js";
 import { Diff } from "../../lib/diff.js";
 import { jsonText, readJson } from "../../lib/json.js";
 import { act } from "../../lib/toasts.js";
-import { html, useEffect, useState } from "../../lib/ui.js";
+import { html, useState } from "../../lib/ui.js";
+import { useDryRun } from "./dryrun.js";
 
 /** What the server shows in the place of a secret. */
 const HIDDEN = "[redacted]";
@@ -17,8 +18,9 @@ export function Edit({ letter, close }) {
   const after = jsonText(isCall ? whole(old, value) : value); // not the text: what is shown is what is put
   const isChanged = !unread && after !== before;
   const where = path`queues/${letter.queue}/messages/${letter.id}/replay`;
-  const { refusal, isAsked } = useDryRun(where, isChanged ? value : undefined);
-  const problem = unread || refusal;
+  // The server has the schema of its kind, if there is one.
+  const { plan, problem: refusal } = useDryRun(where, isChanged ? { body: value } : undefined);
+  const problem = unread || refusal?.message;
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
@@ -32,31 +34,8 @@ export function Edit({ letter, close }) {
     ${isCall ? html`<p class="faint">Of <code>args</code> and <code>kwargs</code>, what you leave out stays as it was. So does what is to follow the task.</p>` : null}
     ${problem ? html`<p class="bad" role="alert">${problem}</p>` : isChanged ? html`<${Diff} name="What will be different" before=${before} after=${after} />` : html`<p class="faint">Nothing is changed yet.</p>`}
     <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${Boolean(problem) || !isChanged || !isAsked}>Replay with this payload</button></footer>
+      <button type="submit" class="button primary" disabled=${!isChanged || !plan}>Replay with this payload</button></footer>
   </form>`;
-}
-
-/** So long after the last stroke (ms) the server is asked. */
-const PAUSE = 300;
-
-/**
- * What the server says against a payload, before it is sent: it has the schema of its kind, if there is one.
- * @param {string} where @param {any} body undefined: nothing to ask
- * @returns {{refusal: string, isAsked: boolean}} isAsked: that is what it says about this payload
- */
-function useDryRun(where, body) {
-  const [said, setSaid] = useState({ of: "", refusal: "" });
-  const of = body === undefined ? "" : JSON.stringify(body);
-  useEffect(() => {
-    if (!of) return undefined;
-    let isOver = false;
-    const asking = setTimeout(() => post(where, { body, dry_run: true }).then(
-      () => isOver || setSaid({ of, refusal: "" }),
-      (problem) => isOver || setSaid({ of, refusal: problem.message }),
-    ), PAUSE);
-    return () => { isOver = true; clearTimeout(asking); };
-  }, [of]);
-  return said.of === of ? { refusal: said.refusal, isAsked: true } : { refusal: "", isAsked: false };
 }
 
 /** A call of which a part was given, as the server completes it. @param {any} old @param {any} given */
