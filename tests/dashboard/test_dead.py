@@ -184,6 +184,8 @@ def test_a_note_is_kept_and_a_resolved_group_opens_again(look: Look, served: Ser
     expect(notes.get_by_role("link")).to_have_count(1)
     expect(notes.get_by_role("link", name="status")).to_have_attribute("href", "https://bank.example/status")
     expect(notes).to_contain_text("[no](javascript:alert(1))")
+    card.get_by_role("button", name="Acknowledge").click()
+    expect(group).to_contain_text("acknowledged")
     card.get_by_role("button", name="Resolve").click()
     expect(group).to_contain_text("resolved")
     kill(room, "declined")
@@ -255,6 +257,19 @@ def test_letters_are_put_into_another_queue_and_once_more(look: Look, served: Se
     dialog.get_by_role("button", name="Replay 1 letter").click()
     expect(page.get_by_text("Replayed 1 dead letter.")).to_be_visible()
     assert (room.queue("pay").stats().ready, room.queue("slowly").stats().ready) == (1, 1)
+
+
+def test_many_are_discarded_when_their_number_is_typed(look: Look, served: Served, room: Room) -> None:
+    kill(room, *["declined"] * 12)
+    page = look(served, "/dead").page
+    page.get_by_role("button", name="Discard…").click()
+    dialog = page.get_by_role("dialog", name="Discard")
+    discard = dialog.get_by_role("button", name="Discard 12 letters")
+    expect(discard).to_be_disabled()
+    dialog.get_by_label("Type 12 to go on").fill("12")
+    discard.click()
+    expect(page.get_by_text("Discarded 12 dead letters.")).to_be_visible()
+    assert room.queue("pay").stats().dead == 0
 
 
 def test_only_what_is_selected_is_discarded(look: Look, served: Served, room: Room) -> None:
@@ -384,6 +399,7 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(
         expect(eyes.page.get_by_role("region", name="Group")).to_be_visible()
         for name in ("Replay", "Discard", "Note…", "Resolve"):
             expect(eyes.page.get_by_role("button", name=name)).to_have_count(0)
+        expect(eyes.page.get_by_role("checkbox")).to_have_count(0)
         eyes.close()
 
 

@@ -29,7 +29,17 @@ OFFERED = {
     ("{dead}", "Became a dead letter"): {
         "Replay": Role.OPERATOR, "Discard…": Role.ADMIN, "As stored": Role.ADMIN,
     },
+    ("{letter}", "Payload hash"): {
+        "Replay": Role.OPERATOR, "Edit and replay…": Role.OPERATOR, "Discard…": Role.ADMIN,
+    },
     ("/dead?q=queue:payouts", "account 4711"): {"Replay…": Role.OPERATOR, "Discard…": Role.ADMIN},
+    ("/", "What fails"): {"Mark…": Role.OPERATOR},
+    ("/queues", "p95 wait"): {"Actions for emails": Role.OPERATOR},
+    ("/processing?queue=thumbnails", "resize"): {"Actions for {held}": Role.OPERATOR},
+    ("/scheduled?queue=reports", "Why it waits"): {"Actions for {later}": Role.OPERATOR},
+    ("/settings", "How it stands"): {
+        "Health": Role.OPERATOR, "Configuration": Role.OPERATOR, "Audit": Role.OPERATOR, "Tokens": Role.ADMIN,
+    },
     ("/workers", "desk-7"): {"Quiet desk-7": Role.OPERATOR, "Stop desk-7": Role.OPERATOR},
     ("/breakers", "a test"): {"Close bank": Role.OPERATOR},
 }  # fmt: skip
@@ -58,7 +68,13 @@ def test_every_role_is_offered_what_it_may_do(
     scenes.furnish(room)
     Breaker("bank", room=room).open("a test")
     made = tokens.create(room.engine, "somebody", role)
-    (dead, _) = scenes.places(room)["message"]
+    places = scenes.places(room)
+    names = {
+        "dead": places["message"][0],
+        "letter": places["letter"][0],
+        "held": room.queue("thumbnails").find("processing").entries[0].id,
+        "later": room.queue("reports").find("scheduled").entries[0].id,
+    }
     worker = Worker(room, {"nothing": print}, name="desk-7", keeper=False)
     with worker, serving(url, tmp_path) as closed:
         eyes = look(closed)
@@ -66,10 +82,11 @@ def test_every_role_is_offered_what_it_may_do(
         eyes.page.get_by_role("button", name="Log in").click()
         expect(eyes.page.get_by_role("navigation", name="Pages")).to_contain_text(role)
         for (path, text), offered in OFFERED.items():
-            eyes.go(path.replace("{dead}", dead))
+            eyes.go(path.format_map(names))
             expect(eyes.page.get_by_role("main").get_by_text(text).first).to_be_visible()
             for name, least in offered.items():
-                button = eyes.page.get_by_role("main").get_by_role("button", name=name, exact=True)
+                named = name.format_map(names)
+                button = eyes.page.get_by_role("main").get_by_role("button", name=named, exact=True)
                 expect(button).to_have_count(1 if RANKS.index(role) >= RANKS.index(least) else 0)
         eyes.close()
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from postroom import Bury, Delivery, LeaseLost, Policy, Worker, audit, staff
+from postroom.engine import ClaimRequest
 from postroom.keeper import leader
 from postroom.room import Room
 from postroom.worker.runs import WORTH
@@ -42,6 +43,62 @@ def test_it_counts_down_by_the_server_and_is_reclaimed(look: Look, served: Serve
     expect(slow.get_by_text("Reclaimed")).to_be_visible()
     expect(strict.get_by_text("Dead", exact=True)).to_be_visible()
     expect(page.get_by_text("Nobody is working")).to_be_visible()
+
+
+@pytest.mark.parametrize("hours", [-30, 30], ids=["slow", "fast"])
+def test_a_wrong_clock_of_the_browser_changes_nothing(
+    look: Look, served: Served, room: Room, hours: int
+) -> None:
+    begin(room, "10m")
+    eyes = look(served)
+    eyes.page.clock.install(time=time.time() + hours * 3_600)
+    eyes.go("/processing")
+    eyes.page.reload()
+    left = eyes.page.get_by_role("table", name="Processing").locator("time.countdown")
+    expect(left).to_have_text(re.compile(r"^\s*(10:00|9:\d\d|8:\d\d)$"))
+    expect(left).to_have_attribute("data-phase", "fine")
+
+
+#: The module that counts down, as the page has it.
+_CLOCK = 'import(new URL("lib/clock.js", document.querySelector("script[type=module]").src))'
+
+
+def test_seconds_round_up(eyes: Eyes) -> None:
+    lefts = [1, 1_000, 1_001, 59_000, 59_001, 119_500, 3_599_001, 3_600_001, 172_799_001]
+    said = eyes.page.evaluate(f"async (lefts) => lefts.map((await {_CLOCK}).countdownText)", lefts)
+    assert said == ["1s", "1s", "2s", "59s", "1:00", "2:00", "1:00:00", "1:00:01", "2d 0h"]
+
+
+def test_nothing_ticks_where_nothing_counts_down(look: Look, served: Served, room: Room) -> None:
+    id = room.queue("slow").put({}, delay="1h").id
+    page = look(served, "/scheduled").page
+    expect(page.locator("time.countdown")).to_be_visible()
+    assert page.evaluate(f"async () => (await {_CLOCK}).ticking()") > 0
+    room.queue("slow").cancel(id)
+    expect(page.get_by_text("Nothing waits for its time")).to_be_visible()
+    page.wait_for_function(f"async () => (await {_CLOCK}).ticking() === 0")
+
+
+def test_what_is_not_begun_or_not_known_is_not_counted_down(look: Look, served: Served, room: Room) -> None:
+    begin(room, "10m")
+    room.queue("slow").put({"n": 2}, kind="held")
+    room.engine.claim("slow", ClaimRequest(start=0))
+    eyes = look(served)
+
+    def without_deadlines(route: Route) -> None:
+        """What a server tells whose policy does not say how long work may take."""
+        answer = route.fetch()
+        told = answer.json()
+        for message in told["messages"]:
+            message["deadline"] = None
+        route.fulfill(response=answer, json=told)
+
+    eyes.page.route(re.compile("/queues/slow/messages"), without_deadlines)
+    eyes.go("/processing")
+    row = eyes.page.get_by_role("table", name="Processing").get_by_role("row")
+    expect(row.filter(has_text="held").get_by_title("Claimed, not begun")).to_have_text("—")
+    expect(row.filter(has_text="build").get_by_text("…", exact=True)).to_be_visible()
+    eyes.page.unroute_all(behavior="wait")
 
 
 def test_without_a_keeper_it_stays_overdue_and_that_is_said(

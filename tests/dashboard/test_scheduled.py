@@ -60,6 +60,22 @@ def test_a_herd_is_spread_out(look: Look, served: Served, room: Room) -> None:
     assert [round((due - dues[0]) / 6_000_000) for due in dues[1:]] in ([1, 2], [1, 2, 3])
 
 
+def test_some_are_made_ready_and_some_taken_out(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("reports")
+    ids = [queue.put({"n": n}, delay="2h").id for n in range(4)]
+    page = look(served, "/scheduled").page
+    for id in ids[:2]:
+        page.get_by_role("checkbox", name=f"Select reports {id}").check()
+    page.get_by_role("button", name="Run 2 now").click()
+    expect(page.get_by_text("Made ready: 2 messages.")).to_be_visible()
+    page.get_by_role("checkbox", name=f"Select reports {ids[2]}").check()
+    page.get_by_role("button", name="Cancel 1…").click()
+    page.get_by_role("dialog", name="Cancel").get_by_role("button", name="Take them out").click()
+    expect(page.get_by_text("Cancelled: 1 message.")).to_be_visible()
+    assert [entry.id for entry in queue.find("ready").entries] == ids[:2]
+    assert [entry.id for entry in queue.find("scheduled").entries] == ids[3:]
+
+
 def test_a_schedule_is_paused_and_goes_on(look: Look, url: str, room: Room, tmp_path: Path) -> None:
     (tmp_path / "postroom.toml").write_text(
         '[schedule.nightly]\ncron = "0 3 * * *"\nqueue = "reports"\nkind = "build"\n'

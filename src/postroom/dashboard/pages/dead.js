@@ -58,7 +58,7 @@ export function DeadLetters() {
           ${group ? html`<${GroupCard} group=${group} base=${path`dead/${filter.name}`} reload=${groups.reload} />` : null}
           <${Advice} queues=${queues.data?.queues ?? []} names=${Object.keys(group?.queues ?? {})} />
           <${HowFar} letters=${letters} />
-          <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${selection} ...${letters} hasMore=${letters.hasMore && !letters.isLimited}
+          <${Table} name="Dead letters" fill columns=${COLUMNS} open=${open} selection=${mayReplay || mayDiscard ? selection : undefined} ...${letters} hasMore=${letters.hasMore && !letters.isLimited}
             empty=${html`<${Nothing} isFiltered=${true} isLimited=${letters.isLimited} />`} />
         </div>
       </div>`}`;
