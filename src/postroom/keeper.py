@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,6 +27,9 @@ from postroom.schedule import Schedules
 log: logging.Logger = logging.getLogger(__name__)
 
 LOCK_KIND, LOCK_KEY = "lock", "keeper"
+#: Something else to look after from time to time; returns when to call it again (ms).
+Chore = Callable[[], int]
+
 #: No queue is swept more often than this (ms), unless its lease is shorter than three of it.
 _LEAST_WAIT = 1_000
 #: A queue's full sweep is repeated at most so often before the others have their turn.
@@ -100,10 +104,11 @@ class Lead:
 class Keeper:
     """A candidate: leads when nobody else does, and then sweeps in time, every `sweep_interval` at most.
 
-    `name` is what people know it by: the worker's that it is a part of, else the process.
+    `name` is what people know it by: the worker's that it is a part of, else the process. `chores` are what a
+    door has to look after: done whoever leads, because that may be a process which does not know this door.
     """
 
-    def __init__(self, room: Room, name: str = "") -> None:
+    def __init__(self, room: Room, name: str = "", chores: Sequence[Chore] = ()) -> None:
         self.name: str = name or room.consumer
         self._engine = room.engine
         self._interval = room.config.sweep_interval
@@ -112,6 +117,7 @@ class Keeper:
         self._lead = Lead(room.engine, self._ttl)
         self._schedules = Schedules(room)
         self._sampler = Sampler(room.engine)
+        self._chores = chores
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.leading: bool = False
@@ -175,7 +181,7 @@ class Keeper:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                wake = self.tick(only_due=True)
+                wake = min([self.tick(only_due=True), *(chore() for chore in self._chores)])
             except Closed:
                 return
             except Exception as error:  # whatever an engine raises, the keeper goes on

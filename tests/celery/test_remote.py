@@ -123,6 +123,28 @@ def test_what_a_worker_is_told(open_shop: Opener, room: Room, tmp_path: Path) ->
     assert worker.wait() == 0
 
 
+def test_an_idle_worker_removes_what_a_killed_client_left(open_shop: Opener, room: Room) -> None:
+    """No task and no other client: nobody but the worker could."""
+    shop, records = open_shop(), room.engine.records
+    alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")  # it has no reply queue itself
+    me = f"{shop.worker(*pool('solo'), *alone, POSTROOM_SWEEP_INTERVAL='100ms').name}@shop"
+    client = shop.background("inspect", "--timeout", "600", "--destination", f"{me},nobody@shop", "ping")
+
+    def left() -> dict[str, list[str]]:
+        bound = records.list("celery.binding/reply.celery.pidbox")
+        return {
+            "notes": [note.key for note in records.list("celery.transient")],
+            "bindings": [record.key for record in bound],
+            "queues": [
+                info.name for info in room.engine.queues() if info.name.endswith(".reply.celery.pidbox")
+            ],
+        }
+
+    shop.until(lambda: all(left().values()), "no reply came")
+    client.kill()
+    shop.until(lambda: not any(left().values()), "nobody removes it")
+
+
 @on_redis
 def test_commands_of_operators(open_shop: Opener) -> None:
     shop = open_shop()

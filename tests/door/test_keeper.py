@@ -414,3 +414,45 @@ def test_a_queue_that_is_gone_is_forgotten(wire: Wire) -> None:
     keeper.tick(only_due=True)
     room.queue("gone").drop(force=True)
     assert keeper.tick(only_due=True) > 0
+
+
+# ---- What a door has to look after ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_chore_is_done_whoever_leads_and_when_it_wants_to_be(room: Room, leads: bool) -> None:
+    if not leads:
+        Lead(room.engine, TTL).hold()
+    done = threading.Semaphore(0)
+
+    def chore() -> int:
+        done.release()
+        return 20
+
+    keeper = Keeper(room, chores=[chore])
+    keeper.start()
+    try:
+        for _ in range(3):
+            assert done.acquire(timeout=4), "sooner than the keeper itself would look"
+        assert keeper.leading is leads
+    finally:
+        keeper.stop()
+
+
+def test_a_chore_that_fails_keeps_the_keeper_from_nothing(clock: ManualClock) -> None:
+    room, tried = room_on(MemoryEngine(clock), sweep_interval="1s"), threading.Semaphore(0)
+    queue = overdue(room, clock, 3)
+
+    def chore() -> int:
+        tried.release()
+        raise EngineUnavailable("away")
+
+    keeper = Keeper(room, chores=[chore])
+    keeper.start()
+    try:
+        for _ in range(2):
+            assert tried.acquire(timeout=10), "it is tried again"
+        assert queue.stats().ready == 3
+    finally:
+        keeper.stop()
+        room.close()

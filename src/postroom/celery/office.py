@@ -26,7 +26,7 @@ from postroom.celery.lately import Lately
 from postroom.celery.news import News
 from postroom.celery.options import Options, breakers_of, config_of, is_replicated
 from postroom.celery.promises import Promises
-from postroom.celery.transient import TransientQueues
+from postroom.celery.transient import Collector, TransientQueues
 from postroom.celery.upkeep import Upkeep
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest, Engine
@@ -163,7 +163,8 @@ class Office:
     def keep(self) -> None:
         """Run a candidate for the keeper, as every worker does."""
         if self._keeper is None and not self._closed:
-            self._keeper = Keeper(self.room)
+            collector = Collector(self.room.engine, self.transients, self.room.config.sweep_interval)
+            self._keeper = Keeper(self.room, chores=[collector])
             self._keeper.start()
 
     def attend(self, look: Look, hear: Hear) -> None:
