@@ -42,16 +42,16 @@ def test_autoscale_takes_as_much_as_it_has_hands(open_shop: Opener, tmp_path: Pa
     assert len(shop.lines("begin")) == 5
 
 
-@on_sqlite
 def test_children_that_are_replaced_after_each_task(open_shop: Opener, room: Room) -> None:
-    """Each new child is forked from a process that is using its store."""
+    """Each new child is forked from a process that is using its store; every second one publishes there."""
     shop = open_shop()
     worker = shop.worker(*pool("prefork"), "--max-tasks-per-child", "1")
-    for n in range(6):
-        shop.send("note", str(n))
+    for n in range(3):
+        shop.send("flaky", str(n), 1)
     shop.until(lambda: room.engine.stats("shop").counters["acked"] == 6)
-    assert sorted(shop.labels("note")) == [str(n) for n in range(6)]
-    assert len({line["pid"] for line in shop.lines("note")}) == 6
+    tries = [(line["label"], line["retries"]) for line in shop.lines("try")]
+    assert sorted(tries) == [(str(n), retries) for n in range(3) for retries in (0, 1)]
+    assert len({line["pid"] for line in shop.lines("try")}) == 6
     assert worker.stop() == 0
 
 
@@ -79,6 +79,25 @@ def test_a_soft_shutdown_lets_tasks_end_and_hands_back_what_does_not(
     assert len(shop.lines("begin", "soon")) == 1
     assert len(shop.lines("begin", "never")) == 2
     assert room.engine.stats("shop").counters["reclaimed"] == 0
+
+
+@on_redis
+def test_a_soft_shutdown_of_threads_lets_tasks_end(open_shop: Opener, room: Room, tmp_path: Path) -> None:
+    """What would not end is not tried: Celery cannot interrupt a thread, and does not stop then."""
+    shop = open_shop(worker_soft_shutdown_timeout=3)
+    go = tmp_path / "go"
+    shop.send("until", str(go), "begun")
+    shop.send("note", "fetched")
+    worker = shop.worker(*pool("threads", 1), REMAP_SIGTERM="SIGQUIT")
+    shop.until(lambda: shop.lines("begin") and room.engine.stats("shop").processing == 2)
+    worker.ask_to_stop()
+    shop.until(lambda: "Soft Shutdown" in worker.log())
+    go.touch()
+    worker.wait()
+    done = 1 + len(shop.lines("note"))  # the thread may take what was fetched while there is time
+    stats = room.engine.stats("shop")
+    assert (stats.counters["acked"], stats.processing, stats.ready, stats.dead) == (done, 0, 2 - done, 0)
+    assert len(shop.lines("end")) == len(shop.lines("begin")) == 1
 
 
 def _begun(room: Room) -> list[Entry]:
@@ -198,10 +217,12 @@ def test_a_task_that_has_expired_is_revoked_by_the_worker(open_shop: Opener, roo
     assert "Discarding revoked task" in worker.log()
 
 
-@on_sqlite
-def test_results_by_rpc(broker: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("broker", "name"), [("sqlite", "threads"), ("redis", "prefork")], indirect=["broker"]
+)
+def test_results_by_rpc(broker: str, tmp_path: Path, name: str) -> None:
     with Shop(broker, tmp_path, backend="rpc://") as shop:
-        shop.worker(*pool("threads"))
+        shop.worker(*pool(name))
         code = "print(add.delay(1, 2).get(timeout=90), [add.delay(n, n).get(timeout=90) for n in range(3)])"
         assert shop.python(code) == "3 [0, 2, 4]"
 
