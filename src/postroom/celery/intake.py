@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from postroom.celery.bells import Bells
 from postroom.celery.early import expect
-from postroom.celery.presence import known_tags, worker_state
+from postroom.celery.presence import worker_state
 from postroom.celery.wrapping import Payload, unwrap
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
@@ -338,7 +338,6 @@ class Intake:
         self._ask_at = asked
         self._unread = {queue for queues in self._listening.values() for queue in queues}
         self._bells = Bells(office.room.engine, asked, self._listening, self._loop, self._heard)
-        self._check_orphans()
 
     def _rotation(self, queues: list[str]) -> Rotation:
         options = self._office.options
@@ -346,12 +345,6 @@ class Intake:
             return self._office.room.rotation(sorted(queues), "listed")
         order = cast("Order", options.order)
         return self._office.room.rotation(queues, order, weights=dict(options.weights))
-
-    def _check_orphans(self) -> None:
-        """After a reconnect, hand back what Celery forgot: it drops whatever it had not begun."""
-        if worker_state() is None or not self._office.orphans:
-            return
-        self._office.release_orphans(known_tags())
 
     def close(self) -> None:
         if self._loop is not None:
