@@ -12,6 +12,7 @@ import pytest
 from celery import Celery
 from playwright.sync_api import Locator, expect
 
+from postroom import Policy
 from postroom.celery import close_offices
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
@@ -158,6 +159,23 @@ def test_the_call_of_a_celery_task_is_edited(look: Look, served: Served, room: R
     assert (args, kwargs) == ([8, "EUR"], {"invoice": 2**53 + 1})
     assert [each["task"] for each in after["callbacks"]] == ["shop.receipt"]
     assert (message.headers["task"], message.headers["retries"]) == ("shop.pay", 0)
+
+
+def test_the_call_of_a_dead_task_stands_beside_one_that_succeeded(
+    look: Look, served: Served, room: Room, shop: Celery
+) -> None:
+    queue = room.queue("pay", Policy(keep_done="1h"))
+    for name, currency in (("shop.pay", "EUR"), ("shop.refund", "CHF")):  # the other task is no match
+        shop.send_task(name, [5, currency], {"password": "hunter2"}, queue="pay")
+        for delivery in queue.claim_many(1):
+            delivery.ack()
+    page = look(served, dead_task(shop, room, 10, "EUR", kwargs={"password": "sesame"})).page
+    beside = page.get_by_role("figure", name="This payload beside one that succeeded")
+    expect(beside.locator("del")).to_have_text(["    5,"])
+    expect(beside.locator("ins")).to_have_text(["    10,"])
+    expect(beside).to_contain_text('"kwargs": {')
+    expect(beside).not_to_contain_text("hunter2")
+    expect(beside).not_to_contain_text("callbacks")
 
 
 def test_a_part_of_a_call_that_is_hidden_is_left_out_and_stays(

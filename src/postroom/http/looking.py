@@ -16,6 +16,7 @@ from litestar.params import FromQuery
 from msgspec import UNSET
 
 from postroom.audit import Act
+from postroom.call import payload_of
 from postroom.deadletters import DeadLetter
 from postroom.http.auth import Principal, check_raw, principal_of
 from postroom.http.redaction import HIDDEN, Redaction
@@ -45,6 +46,14 @@ class Sight:
         """These messages, of one queue or of several."""
         await self._note([(entry.message.queue, entry.id) for entry in entries])
         return await self._desk.work(self._views, entries)
+
+    async def message(self, entry: Entry) -> MessageView:
+        """One message, with its payload as people read it."""
+        (seen,) = await self.messages([entry])
+        payload = await self._desk.work(payload_of, entry.message)
+        if not self._raw:
+            payload = msgspec.structs.replace(payload, value=self._desk.redaction.value(payload.value))
+        return msgspec.structs.replace(seen, payload=payload)
 
     def _views(self, entries: Sequence[Entry]) -> list[MessageView]:
         seen = [self._view(entry) for entry in entries]

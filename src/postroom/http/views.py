@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from postroom.call import Payload
 from postroom.content import readable
 from postroom.deadletters import call_of
 from postroom.errors import InvalidInput
@@ -128,6 +129,8 @@ class MessageView(msgspec.Struct, kw_only=True):
     replayed_as: list[str] = []
     #: Where its trace is looked at, if the server was told (`trace_link`) and it has a traceparent.
     trace_link: str | None = None
+    #: Of one message, what people read in it: its body, or the call of a Celery task. A list has none.
+    payload: Payload | UnsetType = UNSET
 
 
 def view(entry: Entry) -> MessageView:

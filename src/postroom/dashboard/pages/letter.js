@@ -25,6 +25,8 @@ export function Letter({ queue, id }) {
   const { data: letter, error, reload } = useLoaded(path`dead/${queue}/letters/${id}`, { every: 10_000, when: (event) => event.name === "lifecycle" });
   const message = useLoaded(letter ? path`queues/${letter.queue}/messages/${letter.id}` : null, { every: 60_000 });
   const done = useLoaded(letter ? path`queues/${letter.queue}/messages` : null, { every: 60_000, query: { state: "done", limit: LIKE } });
+  const like = done.data?.messages.findLast((/** @type {any} */ each) => each.kind === message.data?.kind && each.body !== undefined);
+  const beside = useLoaded(like ? path`queues/${letter.queue}/messages/${like.id}` : null, { every: 60_000 }).data?.payload;
   const mayReplay = useCan("replay"), mayDiscard = useCan("discard");
   const replay = () => act(() => post(path`queues/${letter.queue}/messages/${letter.id}/replay`, { number: letter.replayed_as.length + 1 }), {
     doing: "replay it", done: (result) => `Replayed as ${result.replayed_as}.`,
@@ -37,7 +39,6 @@ export function Letter({ queue, id }) {
   }
   if (!letter) return html`<p class="loading" role="status">Loading…</p>`;
   const { payload } = letter;
-  const like = done.data?.messages.findLast((/** @type {any} */ each) => each.kind === message.data?.kind && each.body !== undefined);
   const isTask = letter.task_id !== letter.id; // of Celery
   const discard = async () => {
     if (await discardOne(path`dead/${letter.queue}`, letter.id)) go("/dead");
@@ -54,8 +55,8 @@ export function Letter({ queue, id }) {
         ${letter.traceback && letter.traceback.trim() !== letter.exception ? html`<${Card} title="Traceback" actions=${html`<${Copy} text=${letter.traceback} words="Copy the traceback" />`}><${Traceback} text=${letter.traceback} /><//>` : null}
         <${Card} title="Payload"><${Json} value=${payload.fixed ? asTold(letter, isTask) : payload.value} />
           ${mayReplay && payload.fixed ? html`<p class="muted">It can be replayed as it is, but not edited: ${payload.fixed}.</p>` : null}<//>
-        ${like && !payload.fixed && !payload.is_call ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
-          <${Diff} name="This payload beside one that succeeded" before=${jsonText(like.body)} after=${jsonText(payload.value)} /><//>` : null}
+        ${beside && !beside.fixed && !payload.fixed ? html`<${Card} title="Beside one that succeeded" actions=${html`<${MessageLink} queue=${letter.queue} id=${like.id} />`}>
+          <${Diff} name="This payload beside one that succeeded" before=${jsonText(beside.value)} after=${jsonText(payload.value)} /><//>` : null}
       </div>
       <div class="stack">
         <${Card} title="Facts"><dl class="facts">

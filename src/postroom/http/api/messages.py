@@ -222,9 +222,11 @@ async def find_messages(
 async def show_message(
     desk: AtDesk, sight: WithSight, queue: FromPath[str], id: FromPath[str]
 ) -> MessageView:
-    """One message, and where it stands. Secrets are hidden, unless it is asked for `raw`."""
-    (shown,) = await sight.messages([await desk.call(desk.queue(queue).get, id)])
-    return shown
+    """One message, and where it stands. Secrets are hidden, unless it is asked for `raw`.
+
+    Its `payload` is what it carries as people read it: of a Celery task, its call.
+    """
+    return await sight.message(await desk.call(desk.queue(queue).get, id))
 
 
 @get("/queues/{queue:str}/messages/{id:str}/stored", opt={"action": "message.raw"})
