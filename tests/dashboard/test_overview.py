@@ -69,6 +69,37 @@ def test_dead_letters_are_compared_with_a_day_ago(look: Look, served: Served, ro
     expect(tile).to_contain_text("+2 in 24 h")
 
 
+#: Every text on a canvas, and how far down it stands; the newest where it is written again.
+_WRITTEN = """const write = CanvasRenderingContext2D.prototype.fillText;
+window.written = {};
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+  window.written[text] = this.getTransform().f + y;
+  return write.call(this, text, x, y, ...rest);
+};"""
+
+
+def test_a_second_and_an_hour_can_be_read_from_one_chart(look: Look, served: Served, room: Room) -> None:
+    room.queue("emails", Policy())
+    ring, now = charts.RINGS[0], room.engine.now()
+    chunks: dict[int, list[charts.Point]] = {}
+    for minutes, oldest in ((40, 0), (30, 200), (20, 2_000), (10, 20 * 60_000)):
+        at = now - minutes * 60_000
+        stood = {name: oldest if name == "oldest" else 0 for name in charts.STANDING}
+        point = charts.Point(at, tuple(stood.values()), (0,) * len(charts.COUNTED))
+        chunks.setdefault(ring.chunk(at), []).append(point)
+    for chunk, points in chunks.items():
+        key = ring.key(charts.ROOM, chunk)
+        room.engine.records.put(charts.KIND, key, msgspec.json.encode(points), ttl=ring.kept)
+    eyes = look(served)
+    eyes.context.add_init_script(_WRITTEN)
+    eyes.page.reload()
+    expect(eyes.page.get_by_role("img", name="How long messages wait").locator("canvas")).to_be_visible()
+    eyes.page.wait_for_function("() => ['100ms', '1s', '10s', '1h'].every((each) => each in window.written)")
+    heights = [eyes.page.evaluate("(each) => window.written[each]", each) for each in ("100ms", "1s", "10s")]
+    steps = [heights[0] - heights[1], heights[1] - heights[2]]
+    assert abs(steps[0] - steps[1]) <= 2 and steps[0] > 10, "ten times as long is one step up, wherever"
+
+
 def test_numbers_move_by_themselves(look: Look, served: Served, room: Room) -> None:
     furnish(room, ready=10)
     eyes = look(served)

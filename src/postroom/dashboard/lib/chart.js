@@ -30,7 +30,7 @@ function token(name) {
 /**
  * @param {{name: string, times: number[], lines: Line[], text: (value: number) => string, mark?: (value: number) => string, over?: number, height?: number, log?: boolean, target?: number | null, range?: Range | null, marks?: Mark[], brush?: (range: Range) => void}} props
  *   times: epoch ms; over: how far back it reaches (ms); name: what it shows, for screen readers; mark: how the axis writes a value;
- *   target: a level to compare with; range: show only this; marks: what happened, where; brush: somebody drew over a part of it
+ *   log: the values are spans (ms), by powers: a second and an hour can be read from one chart; target: a level to compare with; range: show only this; marks: what happened, where; brush: somebody drew over a part of it
  */
 export function Chart({ name, times, lines, text, mark = text, over = 0, height = 180, log = false, target = null, range = null, marks = [], brush }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
@@ -87,15 +87,18 @@ function optionsOf({ lines, text, mark, over, height, log, target, range, drawn,
   const [faint, grid] = [token("text-faint"), token("line")];
   const font = "11px Inter, system-ui, sans-serif";
   const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
-  const isSpan = mark !== text;
   return {
     width, height, padding: [8, 16, 0, 0], // right: half of a time that stands at the edge
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(drawn.current), y: false, setScale: false } },
-    scales: { x: { time: true, ...(range || over ? { range: () => windowOf(range, over) } : {}) }, y: log ? { distr: 3, range: logRange } : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] } },
+    scales: {
+      x: { time: true, ...(range || over ? { range: () => windowOf(range, over) } : {}) },
+      y: log ? { distr: 3, range: (/** @type {any} */ _plot, /** @type {number | null} */ low, /** @type {number | null} */ high) => spansOf(low, high, target) }
+        : { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(high * 1.1, target ?? 0, 1e-9) || 1] },
+    },
     axes: [
       { ...axis, grid: { show: false }, size: 24, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((each) => clockTime(each, marks)) },
-      { ...axis, size: 44, space: 34, ...(isSpan ? { incrs: SPANS } : {}), gap: 6, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ marks) => marks.map((each) => (each == null ? "" : mark(each))) },
+      { ...axis, size: 44, space: 34, ...(log ? { incrs: SPANS, splits: marksOf, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks } : {}), gap: 6, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ marks) => marks.map((each) => (each == null ? "" : mark(each))) },
     ],
     series: [{}, ...lines.map((/** @type {Line} */ line) => ({
       label: line.words, stroke: token(line.tone), width: 1.75, spanGaps: false, dash: line.dash ? [4, 4] : undefined,
@@ -126,14 +129,21 @@ function select(plot, brush) {
   plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
 }
 
-/** How far apart marks of spans may be (ms). */
-const SPANS = [1, 5, 20, 100, 250, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800].map((s) => s * 1_000)];
+/** The marks of a logarithmic axis (ms): about ten times the one before, and as people count time. */
+const SPANS = [1, 10, 100, ...[1, 10, 60, 600, 3_600, 86_400, 864_000, 8_640_000].map((s) => s * 1_000)];
+
+/** From the mark below everything to the mark above; what is 0 lies below the axis. @param {number | null} low @param {number | null} high @param {number | null} target */
+function spansOf(low, high, target) {
+  const known = [low, high, target].filter((each) => each != null && each > 0);
+  const [least, most] = known.length ? [Math.min(.../** @type {number[]} */ (known)), Math.max(.../** @type {number[]} */ (known))] : [100, 100];
+  return [SPANS.findLast((each) => each < least) ?? SPANS[0], SPANS.find((each) => each > most) ?? SPANS.at(-1)];
+}
+
+/** @param {any} _plot @param {number} _axis @param {number} low @param {number} high */
+const marksOf = (_plot, _axis, low, high) => SPANS.filter((each) => each >= low && each <= high);
 
 /** @param {number} second @param {number[]} marks The time of day; the seconds where marks are closer than a minute. */
 const clockTime = (second, marks) => absolute(second * 1_000).slice(11, marks.length > 1 && marks[1] - marks[0] < 60 ? 19 : 16);
-
-/** @param {any} _ @param {number} low @param {number} high */
-const logRange = (_, low, high) => /** @type {[number, number]} */ ([10 ** Math.floor(Math.log10(Math.max(low || 1, 1e-3))), 10 ** Math.ceil(Math.log10(Math.max(high || 10, 10)))]);
 
 /** Show the values under the pointer in the legend. @param {import("./ui.js").Plot} plot @param {HTMLElement | null} legend @param {(value: number) => string} text */
 function point(plot, legend, text) {

@@ -146,8 +146,8 @@ function Drawn({ samples, words, reach, range, brush, target, marks }) {
       <${Chart} name="Messages a second" times=${at} over=${reach} range=${range} brush=${brush} marks=${marks} text=${rate} lines=${[
         { words: "put", tone: "accent", values: rates.put }, { words: "done", tone: "good", values: rates.acked, fill: true },
         { words: "failed", tone: "bad", values: rates.retried.map((/** @type {number | null} */ each, /** @type {number} */ i) => (each == null ? null : each + (rates.dead[i] ?? 0))) }]} /><//>
-    <${Card} title="Waiting" actions=${range ? "selected" : words}>
-      <${Chart} name="How long messages wait" times=${at} over=${reach} range=${range} brush=${brush} marks=${marks} text=${span} mark=${mark} target=${target} lines=${[
+    <${Card} title="Waiting" actions=${`${range ? "selected" : words}, log axis`}>
+      <${Chart} name="How long messages wait" times=${at} over=${reach} range=${range} brush=${brush} marks=${marks} text=${span} mark=${mark} log target=${target} lines=${[
         { words: "oldest ready", tone: "warn", values: kept.oldest, fill: true }, ...waited(at, waits)]} /><//></div>`;
 }
 
