@@ -12,6 +12,7 @@ import pytest
 from kombu import Connection, Consumer, Producer, Queue
 
 from postroom.celery.intake import Intake
+from postroom.celery.office import Office
 
 PATIENCE = 30.0
 
@@ -97,6 +98,27 @@ def test_the_loop_sleeps_until_something_is_due(connection: Any) -> None:
     connection.transport.register_with_event_loop(connection, loop)
     assert 4 < loop.until_it_sleeps().delay <= 5.1
     assert not got
+
+
+def test_the_loop_wakes_for_what_is_due_where_there_is_little_room(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less than half of the prefetch is free, and no keeper rings: the one that led was killed, maybe."""
+    monkeypatch.setattr(Office, "keep", lambda office: None)
+    loop, got = Loop(), consume(connection)
+    connection.default_channel.basic_qos(0, 4, False)
+    for delay in (0, 0, 0, 1):
+        Producer(connection.channel()).publish(delay, routing_key="jobs", DelaySeconds=delay)
+    connection.transport.register_with_event_loop(connection, loop)
+    loop.until_it_sleeps()
+    assert len(got) == 3
+    end, rounds = time.monotonic() + PATIENCE, 0
+    while len(got) < 4:
+        assert time.monotonic() < end, "nobody asks for it"
+        if loop.rung() or loop.due():
+            loop.go_round()
+            rounds += 1
+    assert rounds < 50, "it spins until then"
 
 
 def test_what_comes_in_wakes_the_loop(connection: Any) -> None:

@@ -309,13 +309,15 @@ class Intake:
         """When to ask the queues that there is room for: one without must not keep the loop awake."""
         allowance, now = self._office.allowance, time.monotonic()
         for channel, rotation in self._rotations.items():
-            if channel.closed or not channel.qos.space(looping=True):
+            if channel.closed or not channel.qos.space_at_all():
                 continue
+            # Less than half of the prefetch is not used before it was put off for a moment: see `_space`.
+            least = 0.0 if channel.qos.space(looping=True) else self._postponed or 0.0
             for queue in rotation.queues:
                 if queue not in self._ask_at:
                     continue
                 if allowance.space(queue):
-                    yield self._ask_at[queue]
+                    yield max(self._ask_at[queue], least)
                 elif (soon := allowance.look_again(queue)) is not None:
                     yield now + soon
 
