@@ -48,7 +48,7 @@ LIVELY = {
 #: Pages with two charts.
 CHARTED = ("overview-", "charts-")
 #: What would show where the picture was taken, and what needs five minutes to be seen.
-UNSHOWN = {"health", "lanes"}
+UNSHOWN = {"health", "config", "lanes"}
 
 
 def main(folder: Path) -> None:

@@ -88,6 +88,7 @@ PAGES = {
     "archives": ("/events?tab=archives", "No service is shown here"),
     "settings": ("/settings", "How it stands"),
     "health": ("/settings?tab=health", "What to do"),
+    "config": ("/settings?tab=config", "What each role may do"),
     "find": ("/find?kind=send", "all there are"),
     "kind": ("{dead}?tab=kind", "In every queue"),
     "tokens": ("/settings?tab=tokens", "Nobody has a token yet"),

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from postroom import Worker, audit, staff
 from postroom.breaker import Breaker
 from postroom.http import tokens
-from postroom.http.roles import Role
+from postroom.http.roles import ACTIONS, Action, Role
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.http.servers import PATIENCE, Served, serving
@@ -276,6 +276,25 @@ def test_who_may_not_give_rights_sees_no_tokens(look: Look, url: str, tmp_path: 
         expect(eyes.page.get_by_role("button", name="Audit")).to_be_visible()
         expect(eyes.page.get_by_role("button", name="Tokens")).to_have_count(0)
         eyes.close()
+
+
+def test_settings_tell_what_the_engine_can_and_what_each_role_may(look: Look, served: Served) -> None:
+    page = look(served, "/settings?tab=config").page
+    engine = page.locator("section.card").filter(has_text="What the engine can")
+    for name, words in (
+        ("Durable", "yes messages survive the end of every process"),
+        ("Shared", "yes several processes can open the same store"),
+        ("Blocking", "yes a call may wait for a disk or a network"),
+        ("Joins", "yes a put can join a transaction of the caller's own"),
+    ):
+        expect(engine.locator("dl > div").filter(has_text=name)).to_contain_text(words)
+    table = page.get_by_role("table", name="What each role may do")
+    expect(table.get_by_role("row")).to_have_count(len(Action))  # the titles, and every right but PUBLIC
+    for action in set(Action) - {Action.PUBLIC}:
+        row = table.get_by_role("row").filter(has=page.get_by_text(action, exact=True))
+        may = ["yes" if action in ACTIONS[role] else "no" for role in Role]
+        expect(row.get_by_role("cell")).to_contain_text([action, *may, ""])
+    expect(table).to_contain_text("queue.pause, queue.resume")
 
 
 def test_settings_tell_where_a_value_is_from_and_who_did_what(look: Look, served: Served, room: Room) -> None:

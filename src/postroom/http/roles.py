@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
+import msgspec
+
 from postroom.errors import InvalidInput
 
 
@@ -96,6 +98,27 @@ RIGHTS: dict[str, Action] = {
     }.items()
     for name in names.split()
 }
+
+
+class Right(msgspec.Struct, frozen=True):
+    """A right, the roles that have it, and what routes do who ask for it."""
+
+    right: Action
+    roles: list[Role]
+    does: list[str]
+
+
+def rights() -> list[Right]:
+    """Every right that somebody must be given, with who has it."""
+    return [
+        Right(
+            action,
+            [role for role in Role if action in ACTIONS[role]],
+            [name for name, right in RIGHTS.items() if right is action],
+        )
+        for action in Action
+        if action is not Action.PUBLIC
+    ]
 
 
 def read_role(text: str) -> Role:

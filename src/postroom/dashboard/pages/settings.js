@@ -7,6 +7,7 @@ import { useQuery } from "../lib/router.js";
 import { roleName, session, useCan } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Table } from "../lib/table.js";
+import { Capabilities, Roles } from "./settings/access.js";
 import { Tokens } from "./settings/tokens.js";
 import { theme } from "../lib/theme.js";
 import { absolute, setZone, When, zone } from "../lib/time.js";
@@ -64,7 +65,9 @@ function Configuration() {
       ]} /><//>`)}
     <${Card} title="What is redacted"><dl class="facts">${RULES.map(([name, words]) => html`<div key=${name}><dt>${words}</dt><dd>${data.redaction[name].length
       ? data.redaction[name].map((/** @type {string} */ rule, /** @type {number} */ i) => html`${i ? ", " : ""}<code key=${rule}>${rule}</code>`) : html`<span class="faint">none of your own</span>`}</dd></div>`)}</dl>
-      <p class="muted">Beside these: numbers of cards, passwords in addresses, private keys, and what stands behind Bearer or Basic. Who works on a message gets it as it is.</p><//>`;
+      <p class="muted">Beside these: numbers of cards, passwords in addresses, private keys, and what stands behind Bearer or Basic. Who works on a message gets it as it is.</p><//>
+    <${Capabilities} told=${data.capabilities} />
+    <${Roles} rights=${data.access} />`;
 }
 
 /** The rules by which values are hidden from those who look. @type {[string, string][]} */

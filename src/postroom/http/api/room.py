@@ -16,6 +16,7 @@ from postroom.doctor import examine
 from postroom.duration import milliseconds
 from postroom.findings import Level
 from postroom.http.looking import acts, texts
+from postroom.http.roles import rights
 from postroom.http.service import AtDesk
 from postroom.http.views import Request
 from postroom.keeper import Keeper, leader
@@ -198,8 +199,16 @@ def _upcoming(room: Room, queue: str, span: int | None, bars: int) -> Coming:
 
 @get("/config", opt={"action": "config.show"})
 async def room_config(desk: AtDesk) -> dict[str, Any]:
-    """The effective configuration, each value with its origin, passwords left out; and what is redacted."""
-    return {**_config(desk.room.config), "redaction": desk.redaction.rules}
+    """The effective configuration, each value with its origin, passwords left out.
+
+    Beside it what is redacted, what the engine can (`capabilities`), and what each role may do (`access`).
+    """
+    return {
+        **_config(desk.room.config),
+        "redaction": desk.redaction.rules,
+        "capabilities": desk.room.engine.capabilities._asdict(),
+        "access": rights(),
+    }
 
 
 def _config(config: Config) -> dict[str, Any]:
