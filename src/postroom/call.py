@@ -20,6 +20,7 @@ _OVER = ("retries", "expires")
 #: What our transport keeps of a body: its content type and its encoding, which an edited one has not.
 _OF_THE_BODY = ("t", "e")
 _NO_PAYLOAD = 'the payload of a Celery task is {"args": […], "kwargs": {…}}, or a part of that'
+_UNREAD = 'this payload cannot be read, so nothing of it can stay: give both {"args": […], "kwargs": {…}}'
 
 
 class Call(NamedTuple):
@@ -126,12 +127,16 @@ def _without(headers: dict[str, str], name: str, edited: bool) -> dict[str, str]
 def body_anew(message: Message, edited: Any) -> Any:
     """The body that an edited payload makes. Raises InvalidInput for one that no task could take.
 
-    Of a task of Celery it is its arguments, and what is not given stays, also what is to follow the task.
+    Of a task of Celery it is its arguments, and what is not given stays, also what is to follow the task. Of
+    one that cannot be read nothing can stay, so all of its arguments must be given.
     """
     value = _value(message)
     if isinstance(edited, bytes) or not _is_task(message, value):
         return edited
-    old = value if _is_celery_body(value) else [[], {}, {}]
+    is_read = _is_celery_body(value)
+    old = value if is_read else [[], {}, {}]
+    if not is_read and isinstance(edited, dict) and edited.keys() != {"args", "kwargs"}:
+        raise InvalidInput(_UNREAD)
     if isinstance(edited, dict) and edited and edited.keys() <= {"args", "kwargs"}:
         edited = [edited.get("args", old[0]), edited.get("kwargs", old[1])]
     shape = [type(part) for part in edited] if isinstance(edited, list) else []

@@ -255,8 +255,10 @@ def test_an_edited_call_of_a_task(room: Room, dead: DeadLetters, edited: Any, ca
 def test_the_call_of_a_task_that_could_not_be_decoded(room: Room, dead: DeadLetters) -> None:
     options: dict[str, Any] = {"content_type": "application/json", "headers": RETRIED}
     bury(room, "chat_events", b"[[1], {", **options, **TASK)
-    dead.replay(["task-9"], edit=lambda letter: {"args": [3]})
-    assert json.loads(again(room).body) == [[3], {}, {}]
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        dead.replay(["task-9"], edit=lambda letter: {"args": [3]})
+    dead.replay(["task-9"], edit=lambda letter: {"args": [3], "kwargs": {"to": "ada"}})
+    assert json.loads(again(room).body) == [[3], {"to": "ada"}, {}]
 
 
 @pytest.mark.parametrize("edited", [{"invoice": 7}, [1], [[1]], {}, "text", [[1], {}, {}, 4], {"args": 3}])
