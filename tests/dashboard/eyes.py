@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Playwright, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, expect
 
 #: How long anything may take that a test waits for (ms): a busy machine is slow, not broken.
 PATIENCE = 60_000
@@ -20,6 +20,13 @@ _FLAGS = [
 _TELL = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));"""
 
+#: Asks until the answer is yes.
+_UNTIL = """async (arg) => {
+  const ask = %s;
+  for (const end = performance.now() + %d; !(await ask(arg)); await new Promise((go) => setTimeout(go, 50)))
+    if (performance.now() > end) throw new Error("it never came true");
+}"""
+
 expect.set_options(timeout=PATIENCE)
 
 
@@ -28,6 +35,11 @@ def launch(playwright: Playwright) -> Browser:
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "chromium is missing: `make setup` installs it"
     return playwright.chromium.launch(executable_path=path, args=_FLAGS, timeout=PATIENCE)
+
+
+def until(page: Page, asked: str, arg: object = None) -> None:
+    """Wait until this async function says yes; `wait_for_function` takes any promise for a yes."""
+    page.evaluate(_UNTIL % (asked, PATIENCE), arg)
 
 
 class Eyes:

@@ -20,7 +20,7 @@ from postroom.http.security import secured
 from postroom.jobs import Jobs
 from postroom.model import Failure, NewMessage
 from postroom.room import Room
-from tests.dashboard.eyes import Eyes
+from tests.dashboard.eyes import Eyes, until
 from tests.dashboard.scenes import fail
 from tests.http.servers import Served, served_here, serving
 
@@ -203,9 +203,9 @@ def test_one_is_replayed_first_and_the_rest_when_it_succeeded(look: Look, served
     jobs = page.get_by_role("region", name="Jobs")
     expect(jobs).to_contain_text("Replaying")
     expect(jobs).to_contain_text("one first")
-    page.wait_for_function(_READY, arg=[served.api, 1])
+    until(page, _READY, [served.api, 1])
     finish(room)
-    page.wait_for_function(_READY, arg=[served.api, 2])
+    until(page, _READY, [served.api, 2])
     expect(page.get_by_text("Replayed 3 dead letters.")).to_be_visible()
     expect(jobs).to_have_count(0)
 
@@ -229,9 +229,10 @@ def test_a_replay_says_why_and_can_rest(look: Look, served: Served, room: Room) 
     jobs.get_by_role("button", name="Pause").click()
     expect(jobs).to_contain_text("Paused")
     (job,) = Jobs(room).list()
-    page.wait_for_function(
+    until(
+        page,
         """async ([api, id]) => (await (await fetch(`${api}/jobs/${id}`)).json()).state === "paused\"""",
-        arg=[served.api, job.id],
+        [served.api, job.id],
     )
     jobs.get_by_role("button", name="Resume").click()
     expect(jobs).to_contain_text("Replaying")
