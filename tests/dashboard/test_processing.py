@@ -16,7 +16,7 @@ from postroom.engine import ClaimRequest
 from postroom.keeper import leader
 from postroom.room import Room
 from postroom.worker.runs import WORTH
-from tests.dashboard.eyes import PATIENCE, Eyes
+from tests.dashboard.eyes import PATIENCE, Eyes, until
 from tests.http.servers import Served, serving
 
 Look = Callable[..., Eyes]
@@ -76,7 +76,25 @@ def test_nothing_ticks_where_nothing_counts_down(look: Look, served: Served, roo
     assert page.evaluate(f"async () => (await {_CLOCK}).ticking()") > 0
     room.queue("slow").cancel(id)
     expect(page.get_by_text("Nothing waits for its time")).to_be_visible()
-    page.wait_for_function(f"async () => (await {_CLOCK}).ticking() === 0")
+    until(page, f"async () => (await {_CLOCK}).ticking() === 0")
+
+
+def test_where_nobody_works_nothing_ticks_for_the_keeper_either(
+    look: Look, served: Served, room: Room
+) -> None:
+    queue = room.queue("slow", Policy(ack_timeout="10m"))
+    queue.put({})
+    held = queue.claim()
+    assert held
+    page = look(served, "/processing").page
+    strip = page.locator("p.strip")
+    expect(strip).to_contain_text("next sweep")
+    expect(page.locator("time.countdown")).to_be_visible()
+    assert page.evaluate(f"async () => (await {_CLOCK}).ticking()") > 0
+    held.ack()
+    expect(page.get_by_text("Nobody is working")).to_be_visible()
+    expect(strip).to_contain_text("0 processing· the keeper sweeps every 5 s· keeper")
+    until(page, f"async () => (await {_CLOCK}).ticking() === 0")
 
 
 def test_what_is_not_begun_or_not_known_is_not_counted_down(look: Look, served: Served, room: Room) -> None:
@@ -105,13 +123,16 @@ def test_without_a_keeper_it_stays_overdue_and_that_is_said(
     look: Look, served: Served, room: Room, url: str, tmp_path: Path
 ) -> None:
     served.terminate()
-    begin(room, "2s")
+    id = begin(room, "2s")
     with serving(url, tmp_path, "--no-keeper") as alone:
         eyes = look(alone, "/processing")
         left = eyes.page.get_by_role("table", name="Processing").locator("time.countdown")
         expect(left).to_have_text("Overdue")
         expect(eyes.page.get_by_role("status").filter(has_text="1 overdue")).to_be_visible()
         expect(eyes.page.get_by_role("alert")).to_contain_text("No keeper is running")
+        room.queue("slow").cancel(id, processing=True)
+        expect(eyes.page.get_by_text("Nobody is working")).to_be_visible()
+        until(eyes.page, f"async () => (await {_CLOCK}).ticking() === 0")
         eyes.close()
 
 

@@ -70,13 +70,13 @@ function Strip() {
     <span class="muted">· ${count(total(room, "processing"))} processing</span><${Sweep} room=${room} /></p>`;
 }
 
-/** When what is overdue is taken back at the latest, and by whom. @param {{room: import("../lib/data.js").Standing}} props */
+/** When what is overdue is taken back at the latest, and by whom; it is counted down while there is something to take back. @param {{room: import("../lib/data.js").Standing}} props */
 function Sweep({ room }) {
   if (!room.keeper) return null;
   const every = `the keeper sweeps every ${span(room.sweep_interval)}`;
-  if (room.next_sweep == null) return html`<span class="muted">· ${every}</span>`;
-  return html`<span class="muted" title=${`${every} or sooner, and whoever consumes a queue looks after it more closely`}>· next sweep <${Until} at=${room.next_sweep} /></span>
-    <span class="muted">· keeper <b>${room.keeper_name}</b></span>`;
+  const who = room.keeper_name ? html`<span class="muted">· keeper <b>${room.keeper_name}</b></span>` : null;
+  if (room.next_sweep == null || !total(room, "processing")) return html`<span class="muted">· ${every}</span>${who}`;
+  return html`<span class="muted" title=${`${every} or sooner, and whoever consumes a queue looks after it more closely`}>· next sweep <${Until} at=${room.next_sweep} /></span>${who}`;
 }
 
 /** How long until then, in words that do not shout: a sweep is nothing to be afraid of. @param {{at: number}} props */
@@ -93,12 +93,14 @@ function Until({ at }) {
 
 /** Whether there has been no keeper for longer than a few sweeps. @param {import("../lib/data.js").Standing | null} room */
 function useMissing(room) {
-  const [since, setSince] = useState(/** @type {number | null} */ (null));
-  const [, tick] = useState(0);
-  const isAway = room !== null && room.ok && !room.keeper;
-  useEffect(() => setSince(isAway ? now() : null), [isAway]);
-  useEffect(() => (isAway ? everySecond(tick) : undefined), [isAway]);
-  return since !== null && now() - since >= MISSED * (room?.sweep_interval ?? 0);
+  const [isMissing, setMissing] = useState(false);
+  const isAway = room !== null && room.ok && !room.keeper, patience = MISSED * (room?.sweep_interval ?? 0);
+  useEffect(() => {
+    setMissing(false);
+    const timer = isAway ? setTimeout(() => setMissing(true), patience) : undefined;
+    return () => clearTimeout(timer);
+  }, [isAway, patience]);
+  return isAway && isMissing;
 }
 
 /** What became of messages that were taken back, as events tell. @returns {Map<string, string>} */
