@@ -58,6 +58,21 @@ def test_what_failed_alike_is_a_group_to_choose_from(look: Look, served: Served,
     expect(table.locator("tbody tr")).to_have_count(4)
 
 
+def test_groups_are_found_by_how_it_stands_with_them(look: Look, served: Served, room: Room) -> None:
+    kill(room, "declined", "declined", "no such card")
+    DeadLetters(room).note(DeadLetters(room).groups().groups[0].group, status="resolved")
+    page = look(served, "/dead?q=group%3Aresolved").page
+    groups = page.get_by_role("navigation", name="Groups").get_by_role("button")
+    rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(groups).to_have_count(1)
+    field = page.get_by_role("combobox", name="Filter dead letters")
+    field.fill("group:open")
+    field.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(groups).to_contain_text("no such card")
+
+
 def test_what_to_do_who_noted_and_how_many_are_kept(look: Look, served: Served, room: Room) -> None:
     room.queue("pay", Policy(on_dead="call the bank first", dead_limit=4))
     kill(room, "declined", "declined", "declined")
@@ -68,6 +83,7 @@ def test_what_to_do_who_noted_and_how_many_are_kept(look: Look, served: Served, 
     said = page.get_by_role("list", name="What their queues say")
     expect(said).to_contain_text("call the bank first")
     expect(said.get_by_role("img", name="3 kept, of 4")).to_be_visible()
+    expect(said).to_contain_text(re.compile(r"oldest \d+ s ago|oldest now"))
     expect(said).not_to_contain_text("gone")
     kill(room, "declined", "declined", "declined")
     room.engine.sweep("pay")

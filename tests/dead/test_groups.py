@@ -114,6 +114,29 @@ def test_a_new_arrival_opens_a_resolved_incident_again(room: Room, dead: DeadLet
     assert dead.note("slow", status="resolved").status == "resolved"
 
 
+def test_letters_are_found_by_how_it_stands_with_their_group(room: Room, dead: DeadLetters) -> None:
+    bury(room, "chat_events", 1, 2, failure=SLOW)
+    bury(room, "fast_default", 3, failure=WRONG)
+    assert _found(dead, "open") == 3
+    noted = dead.note("slow", status="resolved")
+    assert (_found(dead, "open"), _found(dead, "resolved"), _found(dead, "acknowledged")) == (1, 2, 0)
+    while room.engine.now() <= noted.seen:
+        time.sleep(0.001)  # the next one dies in a later millisecond
+    bury(room, "fast_default", 4, failure=SLOW)  # so it is open again, with all its letters
+    assert (_found(dead, "open"), _found(dead, "resolved")) == (4, 0)
+    dead.note("wrong", status="acknowledged")
+    assert dead.replay(Filter.parse(["status=open"]), dry_run=True).matched == 3
+
+
+def test_a_status_that_nothing_can_have_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="open, acknowledged, resolved"):
+        Filter.parse(["status=shut"])
+
+
+def _found(dead: DeadLetters, status: str) -> int:
+    return len(dead.find(Filter.parse([f"status={status}"])).letters)
+
+
 def test_letters_that_go_do_not_open_it(room: Room, dead: DeadLetters) -> None:
     bury(room, "chat_events", 1, 2, failure=SLOW)
     dead.note("slow", status="resolved")

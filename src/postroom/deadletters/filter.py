@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from postroom.deadletters.incidents import Status
 from postroom.deadletters.letter import Classification, DeadLetter, plain
 from postroom.duration import Duration, format_duration, milliseconds
 from postroom.errors import InvalidInput
@@ -30,6 +31,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     error           a part of the exception's type or text, in any case
     classification  "timeout", "crash-loop" …
     group           a fingerprint
+    status          how it stands with the group: "open", "acknowledged" or "resolved"
     task            a task id, a message id or a correlation id
     older, newer    died longer ago, or not so long ago ("2h"), by the clock of this machine
     since, until    died from this moment on, or before it (epoch ms; as a condition ISO 8601, with a zone)
@@ -43,6 +45,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     classification: Classification | None = None
     group: str | None = None
+    status: Status | None = None
     task: str | None = None
     older: Duration | None = None
     newer: Duration | None = None
@@ -58,6 +61,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, format_duration(milliseconds(span, name)))
         if self.classification is not None:
             msgspec.structs.force_setattr(self, "classification", _classification(self.classification))
+        if self.status is not None:
+            msgspec.structs.force_setattr(self, "status", _status(self.status))
         if self.attempts is not None:
             check_between("attempts", self.attempts, 0, 1_000)
         if len(self.where) > _MOST_CONDITIONS:
@@ -67,8 +72,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def parse(cls, conditions: Sequence[str]) -> Filter:
         """The filter that texts such as "class=timeout" and "payload.user.id=42" stand for.
 
-        Names are kind, error, class, group, task, older, newer, since, until, attempts, replayed and
-        payload.FIELD.
+        Names are kind, error, class, group, status, task, older, newer, since, until, attempts, replayed
+        and payload.FIELD.
         """
         fields: dict[str, Any] = {}
         where: dict[str, str] = {}
@@ -100,7 +105,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{name} {value}" for name, value in self.as_dict().items()) or "all"
 
     def matcher(self, now: int, as_seen: Seen = _whole_value) -> Callable[[DeadLetter], bool]:
-        """Whether a letter is meant, as a function; `group` and `task` were seen to by whoever looks.
+        """Whether a letter is meant, as a function; to `group`, `status` and `task` whoever looks has seen.
 
         Errors and payloads are compared `as_seen`: who may not see a secret must not find it by guessing.
         """
@@ -166,6 +171,7 @@ _NAMES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "error": ("error", _text_of),
     "class": ("classification", _text_of),
     "group": ("group", _text_of),
+    "status": ("status", _text_of),
     "task": ("task", _text_of),
     "older": ("older", _text_of),
     "newer": ("newer", _text_of),
@@ -181,6 +187,13 @@ def _classification(value: str) -> Classification:
         return Classification(value)
     except ValueError:
         raise InvalidInput(f"class: {value!r} is not one of {', '.join(Classification)}") from None
+
+
+def _status(value: str) -> Status:
+    try:
+        return Status(value)
+    except ValueError:
+        raise InvalidInput(f"status: {value!r:.80} is not one of {', '.join(Status)}") from None
 
 
 def _payload(letter: DeadLetter) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from postroom.deadletters.filter import Filter, Seen
+from postroom.deadletters.groups import standing
+from postroom.deadletters.incidents import Status
 from postroom.deadletters.letter import DeadLetter
 from postroom.engine import Engine
 from postroom.errors import InvalidInput
@@ -56,6 +58,7 @@ class Scan:
         self._queues = sorted(queues)
         now = time.time_ns() // 1_000_000
         self._match = filter.matcher(now, as_seen) if as_seen else filter.matcher(now)
+        self._standing = {} if filter.status is None else standing(engine, self._queues)
 
     def steps(self, cursor: str | None = None, page: int = PAGE) -> Iterator[Step]:
         """Page after page; what dies meanwhile comes last, what goes meanwhile is not missed."""
@@ -65,11 +68,17 @@ class Scan:
             after = after if queue == first else None
             while True:
                 found = self._look(queue, after, page)
-                letters = [letter for letter in map(DeadLetter, found.entries) if self._match(letter)]
+                letters = [letter for letter in map(DeadLetter, found.entries) if self._is_meant(letter)]
                 after = found.cursor
                 yield Step(queue, letters, len(found.entries), _cursor(after, queue, following))
                 if after is None:
                     break
+
+    def _is_meant(self, letter: DeadLetter) -> bool:
+        wanted = self._filter.status
+        if wanted is not None and self._standing.get(letter.group, Status.OPEN) is not wanted:
+            return False
+        return self._match(letter)
 
     def _look(self, queue: str, cursor: str | None, limit: int) -> Page:
         task, group = self._filter.task, self._filter.group

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from postroom.deadletters import incidents
-from postroom.deadletters.incidents import Incident
+from postroom.deadletters.incidents import Incident, Status
 from postroom.deadletters.letter import Classification, DeadLetter
 from postroom.engine import Engine
 from postroom.logs import Group
@@ -80,6 +80,26 @@ def newest(engine: Engine, queues: Sequence[str], name: str) -> int | None:
     """When the newest letter of this group died; None: there is none."""
     lasts = [group.last for queue in queues for group in pages(engine, queue) if group.fingerprint == name]
     return max(lasts, default=None)
+
+
+def standing(engine: Engine, queues: Sequence[str]) -> dict[str, Status]:
+    """How it stands with the groups of these queues that somebody has noted something about, at most MOST."""
+    noted = {incident.group: incident for incident in _incidents(engine)}
+    lasts: dict[str, int] = {}
+    for group in (group for queue in queues for group in pages(engine, queue)) if noted else ():
+        if group.fingerprint in noted:
+            lasts[group.fingerprint] = max(group.last, lasts.get(group.fingerprint, 0))
+    return {name: noted[name].beside(last).status for name, last in lasts.items()}
+
+
+def _incidents(engine: Engine) -> Iterator[Incident]:
+    after = ""
+    for _ in range(MOST // _PAGE):
+        page = incidents.every(engine, after, _PAGE)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].group
 
 
 def _merged(name: str, parts: dict[str, Group]) -> GroupView:

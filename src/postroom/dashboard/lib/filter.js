@@ -11,7 +11,7 @@ export const CONDITIONS = [
   ["kind:", "kind:charge_card, also the name of a task"],
   ["error:", 'error:"timed out", a part of the exception'],
   ["class:", "class:timeout, crash-loop, exception, expired, undecodable"],
-  ["group:", "group:… one group by its fingerprint"],
+  ["group:", "group:open, acknowledged, resolved, or one group by its fingerprint"],
   ["task:", "task:… a task, message or correlation id"],
   ["payload.", "payload.user.id:42, a field of the payload"],
   ["attempts:", "attempts:5, at least so many"],
@@ -23,6 +23,8 @@ export const CONDITIONS = [
 ];
 
 const NAMES = new Set(["kind", "error", "class", "group", "task", "attempts", "since", "until", "replayed"]);
+/** How it stands with a group; a fingerprint is none of these. */
+const STATUSES = new Set(["open", "acknowledged", "resolved"]);
 const EVERYWHERE = "-";
 
 /** @param {string} text @returns {Filter} */
@@ -34,6 +36,7 @@ export function parseFilter(text) {
     else if (!value) found.problem ||= `${name}${sign} needs a value`;
     else if (name === "queue" && sign === ":") found.name = value;
     else if (name === "age" && sign !== ":") found.where.push(`${sign === ">" ? "older" : "newer"}=${value}`);
+    else if (name === "group" && STATUSES.has(value)) found.where.push(`status=${value}`);
     else if (sign === ":" && (NAMES.has(name) || name.startsWith("payload."))) found.where.push(`${name}=${value}`);
     else found.problem ||= `${name}${sign} is not known; there is ${CONDITIONS.map(([each]) => each).join(" ")}`;
   }

@@ -15,7 +15,7 @@ import { shortId } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/ui.js";
 import { Advice } from "./dead/advice.js";
 import { discard, replay } from "./dead/bulk.js";
-import { GroupCard, GroupList } from "./dead/groups.js";
+import { GroupCard, GroupList, status } from "./dead/groups.js";
 import { scopeOf } from "./dead/scope.js";
 
 /** @param {import("../lib/live.js").Event} event */
@@ -28,6 +28,8 @@ export function DeadLetters() {
   const filter = parseFilter(text);
   const chosen = filter.where.find((each) => each.startsWith("group="))?.slice(6) ?? "";
   const groups = useLoaded(path`dead/${filter.name}/groups`, { every: 5_000, when: concerns });
+  const standing = filter.where.find((each) => each.startsWith("status="))?.slice(7);
+  const shown = (groups.data?.groups ?? []).filter((/** @type {any} */ each) => !standing || status(each) === standing);
   const of = JSON.stringify([filter.name, filter.where]);
   const letters = useRows(async (cursor, limit) => {
     const found = await get(path`dead/${filter.name}`, { where: filter.where, cursor, limit });
@@ -52,7 +54,7 @@ export function DeadLetters() {
     ${letters.error ? html`<${Failed} error=${letters.error} retry=${letters.reload} />` : isEmpty && !groups.data?.groups.length
       ? html`<${HowFar} letters=${letters} /><${Nothing} isFiltered=${Boolean(text)} isLimited=${letters.isLimited} />`
       : html`<div class="dead">
-        <${GroupList} groups=${groups.data?.groups ?? []} chosen=${chosen} isComplete=${groups.data?.complete ?? true}
+        <${GroupList} groups=${shown} chosen=${chosen} isComplete=${groups.data?.complete ?? true}
           choose=${(/** @type {string | null} */ next) => setText(withCondition(text, "group", next))} />
         <div class="dead-letters">
           ${group ? html`<${GroupCard} group=${group} base=${path`dead/${filter.name}`} reload=${groups.reload} />` : null}

@@ -21,7 +21,7 @@ import { html, useState } from "../../lib/ui.js";
 const TONES = { open: "bad", acknowledged: "warn", resolved: "good" };
 
 /** @param {Group} group */
-const status = (group) => group.incident?.status ?? "open";
+export const status = (group) => group.incident?.status ?? "open";
 
 /** @param {{group: Group}} props */
 export const Status = ({ group }) => html`<${Badge} tone=${TONES[status(group)]} dot>${group.incident?.reopened ? "open again" : status(group)}<//>`;
