@@ -182,6 +182,12 @@ def test_more_time_and_release(look: Look, served: Served, room: Room) -> None:
     id = begin(room, "10m")
     page = look(served, "/processing").page
     page.get_by_role("button", name=f"Actions for {id}").click()
+    page.get_by_role("button", name="One more minute").click()
+    expect(page.locator(".toasts")).to_contain_text("It has another minute.")
+    deadline = room.queue("slow").get(id).deadline
+    assert deadline
+    assert 0 < deadline - room.engine.now() <= 60_000  # of ten minutes
+    page.get_by_role("button", name=f"Actions for {id}").click()
     page.get_by_role("button", name="More time…").click()
     dialog = page.get_by_role("dialog", name="More time")
     dialog.get_by_label("For how long").fill("3h")
