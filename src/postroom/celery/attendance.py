@@ -49,7 +49,7 @@ class _Worker:
             role=getattr(self._consumer.app, "postroom_role", ""),
             state="stopping" if is_stopping() else _STATES[self._told],
             queues=self._left or self._consumed(),
-            concurrency=self._consumer.pool.num_processes,
+            concurrency=_hands(self._consumer.pool),
             busy=busy(),
             breakers=self._office.allowance.breakers,
             runs=self._office.lately.told(),
@@ -83,3 +83,9 @@ class _Worker:
 
         worker_shutting_down.send(sender=self._consumer.hostname, sig="SIGTERM", how="Warm", exitcode=0)
         stop_softly()
+
+
+def _hands(pool: Any) -> int:
+    """How many tasks a pool works on at once. Of greenlets Celery before 5.7 counts only those at work."""
+    hands: int = pool.limit if pool.is_green else pool.num_processes
+    return hands
