@@ -12,6 +12,7 @@ from postroom import Delivery, Policy
 from postroom.model import State
 from postroom.queue import Queue
 from postroom.room import Room
+from postroom.worker import dispatcher
 from postroom.worker.pace import Pace
 from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, room_on, taken
 
@@ -90,23 +91,15 @@ def test_slow_handlers_do_not_hoard(live: Room, hire: Hire, gate: threading.Even
     assert sorted(stuck + others) == list(range(20))
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stall is noticed sooner than anybody wants to wait in a test."""
-    from postroom.worker import dispatcher
-
-    assert dispatcher._STALL <= 1.0, "what waits behind a long handler is handed back within two seconds"
-    monkeypatch.setattr(dispatcher, "_STALL", 0.15)
-
-
 def warmed_up(room: Room, hire: Hire, gate: threading.Event, pause: float) -> tuple[Queue, list[Any]]:
-    """A worker that has learned that its handlers are quick, and then meets one that is not."""
+    """A worker that has learned that its handlers are quick, and then meets one that is not; what it begins
+    from there."""
     queue = room.queue("q")
-    blocked: list[Any] = []
+    begun: list[Any] = []
 
     def handler(delivery: Delivery) -> None:
+        begun.append(delivery.body)
         if delivery.body == "long":
-            blocked.append(delivery.body)
             gate.wait()
         elif pause:
             time.sleep(pause)
@@ -115,12 +108,12 @@ def warmed_up(room: Room, hire: Hire, gate: threading.Event, pause: float) -> tu
     queue.put_many(range(100))
     eventually(lambda: queue.stats().counters["acked"] == 100)
     assert not worker.last_exceptions
+    begun.clear()
     queue.put_many(["long", *range(40)])
-    eventually(lambda: blocked)
-    return queue, blocked
+    eventually(lambda: begun)
+    return queue, begun
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("pause", [0.0, 0.004], ids=["started ahead", "held ahead"])
 def test_what_waits_behind_a_long_handler_is_handed_back(
     live: Room, hire: Hire, gate: threading.Event, pause: float
@@ -134,14 +127,27 @@ def test_what_waits_behind_a_long_handler_is_handed_back(
     assert {delivery.attempt for delivery in got} == {0}, "handing back does not count"
 
 
-def test_a_burst_after_a_pause_is_not_taken_for_a_stall(live: Room, hire: Hire, impatient: None) -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.004], ids=["started ahead", "held ahead"])
+def test_what_is_urgent_overtakes_what_waits_behind_a_long_handler(
+    live: Room, hire: Hire, gate: threading.Event, pause: float
+) -> None:
+    assert dispatcher._STALL <= 0.1, "it is noticed before a person would"
+    queue, begun = warmed_up(live, hire, gate, pause)
+    eventually(lambda: queue.stats().processing == 1)
+    queue.put("urgent", priority="high")
+    gate.set()
+    eventually(lambda: len(begun) == 42)
+    assert begun == ["long", "urgent", *range(40)]
+
+
+def test_a_burst_after_a_pause_is_not_taken_for_a_stall(live: Room, hire: Hire) -> None:
     queue = live.queue("q", Policy(keep_done="1h"))
     hire(live, {"q": lambda delivery: None})
     queue.put_many(range(200))
     eventually(lambda: queue.stats().counters["acked"] == 200)
     for number in range(2, 8):  # one in six: a machine that stands still for so long is a stall
         released = queue.stats().counters["released"]
-        time.sleep(0.3)  # the pause: twice as long as a stall
+        time.sleep(0.3)  # the pause: three times as long as a stall
         queue.put_many(range(200))
         eventually(lambda number=number: queue.stats().counters["acked"] == 200 * number)  # type: ignore[misc]
         if queue.stats().counters["released"] == released:
@@ -150,7 +156,7 @@ def test_a_burst_after_a_pause_is_not_taken_for_a_stall(live: Room, hire: Hire, 
 
 
 def test_a_given_prefetch_is_held_behind_a_long_handler_too(
-    live: Room, hire: Hire, gate: threading.Event, impatient: None
+    live: Room, hire: Hire, gate: threading.Event
 ) -> None:
     queue = live.queue("q")
     queue.put_many(range(20))
@@ -203,7 +209,7 @@ def test_a_stall_counts_before_it_is_over() -> None:
 
 
 def test_a_busy_worker_leaves_a_suspect_to_those_who_can_begin_it(
-    live: Room, hire: Hire, gate: threading.Event, impatient: None
+    live: Room, hire: Hire, gate: threading.Event
 ) -> None:
     queue = live.queue("q", Policy(ack_timeout="200ms", lease="30s"))
     suspect = queue.put("suspect")

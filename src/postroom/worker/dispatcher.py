@@ -28,8 +28,8 @@ from postroom.worker.listener import Listener
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: Work that no hand could begin for this long is handed back (seconds).
-_STALL = 1.0
+#: Work that no hand could begin for this long is handed back (s): it should have begun within a moment.
+_STALL = 0.1
 #: A worker that has enough to do still looks for a suspect this often (seconds).
 _SUSPECTS = 1.0
 #: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
