@@ -1,6 +1,7 @@
-"""`make screenshots`: the pictures of the documentation, of a room that has worked for an hour.
+"""The pictures of the documentation, of a room that has worked for an hour.
 
-python -m tests.dashboard.pictures docs/images
+`make test` takes all of them into `build/images`, and gives the documentation those that it lacks;
+`make screenshots` (python -m tests.dashboard.pictures docs/images) replaces them all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 import postroom
 from postroom import Delivery, Worker, audit, charts
@@ -26,7 +27,7 @@ from postroom.standing import State
 from postroom.telemetry import samples
 from postroom.telemetry.histogram import Histogram
 from tests.dashboard.eyes import Eyes, launch
-from tests.dashboard.scenes import MESSAGES, PHONE, furnish, places
+from tests.dashboard.scenes import MESSAGES, PAGES, PHONE, furnish, places
 from tests.http.servers import serving
 
 HOUR = 3_600_000
@@ -51,7 +52,24 @@ CHARTED = ("overview-", "charts-")
 UNSHOWN = {"health", "config", "lanes"}
 
 
+DESK = {"width": 1360, "height": 860}
+THEMES = ("light", "dark")
+
+
 def main(folder: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        take_all(browser, folder)
+        browser.close()
+
+
+def names() -> set[str]:
+    """The files of all pictures: every page in both themes, and some on a phone."""
+    shown = {*PAGES} - UNSHOWN | {f"{name}-phone" for name in ON_A_PHONE}
+    return {f"{name}-{theme}.png" for name in shown for theme in THEMES}
+
+
+def take_all(browser: Browser, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as store:
         url = f"sqlite:///{store}/jobs.db"
@@ -63,23 +81,17 @@ def main(folder: Path) -> None:
                 for name, (path, text) in places(room).items()
                 if name not in UNSHOWN
             }
-        with at_work(url), serving(url, Path(store)) as served, sync_playwright() as playwright:
-            browser = launch(playwright)
-            for theme in ("light", "dark"):
-                desk = Eyes(
-                    browser,
-                    served.address,
-                    {"color_scheme": theme, "viewport": {"width": 1360, "height": 860}},
-                )
+        with at_work(url), serving(url, Path(store)) as served:
+            for theme in THEMES:
+                desk = Eyes(browser, served.address, {"color_scheme": theme, "viewport": DESK})
                 phone = Eyes(browser, served.address, {"color_scheme": theme, "viewport": PHONE})
                 for name, (path, text) in shown.items():
                     take(desk, path, text, folder / f"{name}-{theme}.png")
                     if name in ON_A_PHONE:
                         take(phone, path, text, folder / f"{name}-phone-{theme}.png")
-                assert desk.complaints + phone.complaints == []
                 desk.close()
                 phone.close()
-            browser.close()
+                assert desk.complaints + phone.complaints == []
 
 
 @contextmanager

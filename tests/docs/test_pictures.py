@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.dashboard.pictures import ON_A_PHONE, UNSHOWN
+from tests.dashboard.pictures import UNSHOWN, names
 from tests.dashboard.scenes import PAGES
 from tests.docs.blocks import REPO
 
@@ -24,11 +24,9 @@ def test_every_picture_is_shown_on_some_page() -> None:
 
 
 def test_the_gallery_shows_every_page_in_both_themes() -> None:
-    names = {*PAGES} - UNSHOWN | {f"{name}-phone" for name in ON_A_PHONE}
-    wanted = {f"{name}-{theme}.png" for name in names for theme in ("light", "dark")}
     shown = shown_on(GALLERY.read_text(encoding="utf-8"))
     assert len(shown) == len(set(shown))
-    assert set(shown) == wanted
+    assert set(shown) == names()
 
 
 def test_every_page_of_the_dashboard_is_among_the_pictures() -> None:
