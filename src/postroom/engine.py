@@ -236,6 +236,7 @@ class Engine(abc.ABC):
         """TOUCH: the work may take `span` from now (None: its ack_timeout again).
 
         A checkpoint (at most 64 KB) is kept with the message, and the next attempt can read it.
+        How often is counted with the delivery, and kept with the attempt if it fails.
         """
 
     @abc.abstractmethod

@@ -28,6 +28,8 @@ MAX_NAME = 200
 MAX_KEY = 1_000
 MAX_PRIORITY = 255
 MAX_ATTEMPTS = 1_000
+#: How often work was given more time is counted up to here.
+MAX_EXTENDED = 255
 #: Attempts kept with a message, ids kept in a log entry, entries kept in a log and in a topic.
 KEPT_ATTEMPTS = 20
 KEPT_IDS = 50

@@ -96,12 +96,16 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of work on a message that did not end well; the last 20 are kept."""
+    """One piece of work on a message that did not end well; the last 20 are kept.
+
+    `extended` counts how often it was given more time (255: so often or more).
+    """
 
     consumer: str
     started_at: int
     ended_at: int
     error: str
+    extended: int = 0
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,7 +346,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A message and where it stands; what `get` and `find` show.
 
     `token` is that of the delivery which holds it, while it is processing: whoever looks can settle or
-    extend exactly what was seen, and is told `lost` if it has changed hands since.
+    extend exactly what was seen, and is told `lost` if it has changed hands since. `extended` counts how
+    often that delivery was given more time (255: so often or more).
     """
 
     message: Message
@@ -358,6 +363,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     started_at: int | None = None
     deadline: int | None = None
+    extended: int = 0
     checkpoint: bytes | None = None
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None

@@ -69,6 +69,22 @@ def test_the_story_of_a_dead_letter_and_its_replay(look: Look, served: Served, r
     expect(steps).to_contain_text(["Replayed"])
 
 
+def test_the_story_tells_how_often_work_was_given_more_time(look: Look, served: Served, room: Room) -> None:
+    queue = room.queue("reports", Policy(max_attempts=3))
+    id = queue.put({"month": "2026-10"}, kind="build_report").id
+    first = queue.claim()
+    assert first
+    first.extend()
+    first.fail(Declined("the disk is full"), after=0)
+    second = queue.claim()
+    assert second
+    for _ in range(3):
+        second.extend("1h")
+    timeline = look(served, place("reports", id)).page.locator(".timeline li")
+    expect(timeline.filter(has_text="Failed")).to_contain_text("extended ×1, ran ")
+    expect(timeline.filter(has_text="Working")).to_contain_text("extended ×3")
+
+
 #: Presses r in the moment in which a button to replay comes into the page.
 _AT_ONCE = """new MutationObserver((_, watching) => {
   if (![...document.querySelectorAll("main button")].some((each) => each.textContent === "Replay")) return;

@@ -24,6 +24,7 @@ def document(entry: Entry) -> dict[str, Any]:
         "expires": message.expires, "attempt": entry.attempt, "deliveries": entry.deliveries,
         "ran_out": entry.ran_out, "strays": entry.strays, "max_attempts": message.max_attempts,
         "consumer": entry.consumer, "started_at": entry.started_at, "deadline": entry.deadline,
+        "extended": entry.extended,
         "correlation_id": message.correlation_id, "unique_key": message.unique_key,
         "headers": message.headers, "payload_hash": entry.payload_hash,
         "content_type": message.content_type, **readable(message), "replayed_as": list(entry.replayed_as),
@@ -35,6 +36,7 @@ def document(entry: Entry) -> dict[str, Any]:
             "started_at": moment(attempt.started_at),
             "ended_at": moment(attempt.ended_at),
             "error": attempt.error,
+            "extended": attempt.extended,
         }
         for attempt in entry.attempts
     ]

@@ -120,6 +120,8 @@ class MessageView(msgspec.Struct, kw_only=True):
     consumer: str = ""
     started_at: int | None = None
     deadline: int | None = None
+    #: How often this delivery was given more time; 255 is so often or more.
+    extended: int = 0
     attempts: list[Attempt] = []
     task_id: str = ""
     task_name: str = ""
@@ -139,7 +141,7 @@ def view(entry: Entry) -> MessageView:
     of_message = ("id", "queue", "kind", "priority", "put_at", "content_type", "headers", "expires",
                   "ack_timeout", "max_attempts", "correlation_id", "unique_key")  # fmt: skip
     of_entry = ("state", "due", "payload_hash", "attempt", "deliveries", "ran_out", "strays", "consumer",
-                "started_at", "deadline", "failure", "failed_at", "last_error")  # fmt: skip
+                "started_at", "deadline", "extended", "failure", "failed_at", "last_error")  # fmt: skip
     return MessageView(
         **{name: getattr(message, name) for name in of_message},
         **{name: getattr(entry, name) for name in of_entry},

@@ -30,7 +30,7 @@ export function timelineOf(message, entries, most, origin) {
   message.attempts.forEach((/** @type {any} */ attempt, /** @type {number} */ i) => {
     const number = message.attempt - message.attempts.length + i + 1;
     const end = entries.find((entry) => ENDS.has(entry.event) && Math.abs(entry.at - attempt.ended_at) <= SAME);
-    steps.push({ at: attempt.started_at, words: "Started", tone: "good", count: ofMost(number, most), detail: attempt.consumer, after: "ran" });
+    steps.push({ at: attempt.started_at, words: "Started", tone: "good", count: ofMost(number, most), detail: attempt.consumer, after: attempt.extended ? `${extended(attempt)}, ran` : "ran" });
     steps.push({ at: attempt.ended_at, words: end?.event === "requeue" ? "Ran out of time, reclaimed" : "Failed", tone: "bad", detail: attempt.error, after: "backed off" });
   });
   const ended = message.attempts.map((/** @type {any} */ attempt) => attempt.ended_at);
@@ -42,7 +42,7 @@ export function timelineOf(message, entries, most, origin) {
     steps.push({ at: message.failed_at, words: WORDS.move_to_dlq, tone: "bad", detail: message.last_error ?? "", after: "lay" });
   }
   if (message.state === "processing" && message.started_at) {
-    steps.push({ at: message.started_at, words: "Working", tone: "good now", count: ofMost(message.attempt + 1, most), detail: message.consumer, until: message.deadline, untilWords: "left", over: "Overdue" });
+    steps.push({ at: message.started_at, words: "Working", tone: "good now", count: ofMost(message.attempt + 1, most), detail: [message.consumer, message.extended && extended(message)].filter(Boolean).join(" · "), until: message.deadline, untilWords: "left", over: "Overdue" });
   }
   steps.sort((a, b) => a.at - b.at);
   if (message.state === "scheduled") steps.push({ at: message.due, words: "Due", tone: "plain now", until: message.due, untilWords: "from now", over: "now" });
@@ -51,6 +51,9 @@ export function timelineOf(message, entries, most, origin) {
 
 /** @param {number} number @param {number | undefined} most */
 const ofMost = (number, most) => (most ? `attempt ${number} of ${most}` : `attempt ${number}`);
+
+/** How often work was given more time; the store counts up to 255. @param {{extended: number}} work */
+const extended = ({ extended: times }) => `extended ×${times}${times === 255 ? " or more" : ""}`;
 
 /** @param {any} entry @param {any} message @returns {Step} */
 function told(entry, message) {

@@ -22,6 +22,8 @@ _NUMBERED = (_HAS_DUE, _HAS_EXPIRES, _HAS_ACK, _HAS_MAX, _HAS_REMEMBER)
 _HAS_NUMBERS = sum(_NUMBERED)
 _DELAY, _DUE, _TTL, _EXPIRES = 1, 2, 4, 8
 STARTED, SUSPECT = 2, 16
+#: Above the flags of a delivery: how often it was given more time.
+_EXTENDED = 256
 
 #: The form in which everything about a queue is stored: older releases leave a newer one alone.
 FORMAT = 1
@@ -33,7 +35,6 @@ _RECORD = struct.Struct(">8sHQQQQQQHIHIH")
 
 _encode = msgspec.msgpack.Encoder().encode
 _headers = msgspec.msgpack.Decoder(dict[str, str]).decode
-_attempts = msgspec.msgpack.Decoder(list[tuple[str, int, int, str]]).decode
 _failure = msgspec.msgpack.Decoder(tuple[str, str, str, str]).decode
 _replays = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 
@@ -236,6 +237,7 @@ def _entry_of(queue: str, shown: list[Any]) -> Entry:
             "strays": kept.strays, "consumer": kept.consumer, "checkpoint": checkpoint,
             "attempts": attempts_of(attempts), "replayed_as": _replays(replays) if replays else (),
             "started_at": kept.started_at if kept.flags & STARTED else None,
+            "extended": kept.flags // _EXTENDED,
             "order": kept.order if state is State.PROCESSING else None,
             "failure": failure_of(failure, kept.group, number) if state is State.DEAD else None,
         }  # fmt: skip
@@ -248,18 +250,26 @@ def _entry_of(queue: str, shown: list[Any]) -> Entry:
     return Entry(message=message, state=state, **fields)
 
 
+class _Tried(msgspec.Struct, array_like=True):
+    """An attempt as it is kept; one by an older release ends before what it did not know."""
+
+    consumer: str
+    started_at: int
+    ended_at: int
+    error: str
+    extended: int = 0
+
+
+_attempts = msgspec.msgpack.Decoder(list[_Tried]).decode
+
+
 def attempts_of(kept: bytes) -> tuple[Attempt, ...]:
-    if not kept:
-        return ()
-    return tuple(
-        Attempt(consumer=consumer, started_at=began, ended_at=ended, error=error)
-        for consumer, began, ended, error in _attempts(kept)
-    )
+    return tuple(Attempt(**msgspec.structs.asdict(each)) for each in _attempts(kept)) if kept else ()
 
 
 def past_parts(past: Past) -> tuple[int, int, bytes]:
     """A past for a script: when it was put, how many attempts there were, and the last of them."""
-    attempts = [(each.consumer, each.started_at, each.ended_at, each.error) for each in past.attempts]
+    attempts = [_Tried(**msgspec.structs.asdict(each)) for each in past.attempts]
     return past.put_at, past.attempt, _encode(attempts) if attempts else b""
 
 

@@ -114,14 +114,15 @@ def laid_row(era: int, slot: Slot) -> Row:
         slot.deliveries, slot.ran_out, slot.strays, slot.consumer, slot.lease, slot.claimed_at,
         slot.started_at, slot.ack_deadline, slot.ended_at or None, slot.kept_until or None,
         failure.fingerprint if failure else None, slot.checkpoint, json(slot.attempts), json(failure),
-        slot.key,
+        slot.extended or None, slot.key,
     )  # fmt: skip
 
 
 def updated_row(slot: Slot) -> Row:
     """What the statement `update` takes: what changes about a message that stays in its state."""
     return (
-        slot.deadline, slot.started_at, slot.ack_deadline, slot.checkpoint, json(slot.replayed_as), slot.key,
+        slot.deadline, slot.started_at, slot.ack_deadline, slot.checkpoint, json(slot.replayed_as),
+        slot.extended or None, slot.key,
     )  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def slot_of(queue: str, row: Row) -> Slot:
         key, id, state, suspect, priority, order, due, expires, deadline, token, attempt, deliveries, ran_out,
         strays, consumer, lease, claimed_at, started_at, ack_deadline, ended_at, kept_until, put_at,
         first_due, ack_timeout, max_attempts, remember, kind, content_type, headers, correlation_id,
-        unique_key, checkpoint, attempts, failure, replayed_as, body,
+        unique_key, checkpoint, attempts, failure, replayed_as, extended, body,
     ) = row  # fmt: skip
     message = Message(
         id=id.hex(), queue=queue, body=body or b"", put_at=put_at, due=first_due, kind=kind,
@@ -149,7 +150,7 @@ def slot_of(queue: str, row: Row) -> Slot:
     )  # fmt: skip
     return Slot(
         message, STATES[state], due, order, attempt, deliveries, ran_out, strays, bool(suspect), token,
-        consumer or "", claimed_at or 0, lease, started_at, ack_deadline, deadline, ended_at or 0,
-        kept_until or 0, checkpoint, _attempts(attempts) if attempts else (),
+        consumer or "", claimed_at or 0, lease, started_at, ack_deadline, deadline, extended or 0,
+        ended_at or 0, kept_until or 0, checkpoint, _attempts(attempts) if attempts else (),
         _failure(failure) if failure else None, _replays(replayed_as) if replayed_as else (), key,
     )  # fmt: skip

@@ -136,6 +136,10 @@ CREATE INDEX postroom_record_expires ON postroom_record (expires) WHERE expires 
 CREATE TABLE postroom_version (last INTEGER NOT NULL);  -- one row: the last version any record had
 INSERT INTO postroom_version VALUES (0);
 
+-- schema: 1001
+
+ALTER TABLE postroom_message ADD COLUMN extended INTEGER;  -- how often this delivery was given more time; NULL: never
+
 -- name: queue_columns
 key, name, policy, paused, pause_reason, era, seq, last_call, grace_until, bucket, bucket_at,
 ready, suspects, scheduled, processing, dead, log_first, log_last, counters;
@@ -194,11 +198,13 @@ SELECT body FROM postroom_body WHERE message = ?;
 UPDATE postroom_message SET
     state = ?, era = ?, suspect = ?, rank = ?, due = ?, deadline = ?, token = ?, attempt = ?, deliveries = ?,
     ran_out = ?, strays = ?, consumer = ?, lease = ?, claimed_at = ?, started_at = ?, ack_deadline = ?, ended_at = ?,
-    kept_until = ?, fingerprint = ?, checkpoint = ?, attempts = ?, failure = ?
+    kept_until = ?, fingerprint = ?, checkpoint = ?, attempts = ?, failure = ?, extended = ?
 WHERE key = ?;
 
 -- name: update
-UPDATE postroom_message SET deadline = ?, started_at = ?, ack_deadline = ?, checkpoint = ?, replayed_as = ? WHERE key = ?;
+UPDATE postroom_message SET
+    deadline = ?, started_at = ?, ack_deadline = ?, checkpoint = ?, replayed_as = ?, extended = ?
+WHERE key = ?;
 
 -- name: lease
 UPDATE postroom_message SET
@@ -232,7 +238,7 @@ DELETE FROM postroom_remembered WHERE queue = :queue AND id IN (
 SELECT key, id, state, suspect, priority, rank, due, expires, deadline, token, attempt, deliveries, ran_out, strays,
     consumer, lease, claimed_at, started_at, ack_deadline, ended_at, kept_until, put_at, first_due, ack_timeout,
     max_attempts, remember, kind, content_type, headers, correlation_id, unique_key, checkpoint, attempts, failure,
-    replayed_as, body
+    replayed_as, extended, body
 FROM postroom_message;
 
 -- name: by_id

@@ -71,6 +71,7 @@ def extend(
         allowed = _ack_timeout(state, slot) if span is None else span
         slot.ack_deadline = None if allowed is None else now + allowed
         slot.deadline = state.policy.deadline(now, lease, slot.ack_deadline)
+        slot.note_extension()
         if checkpoint is not None:
             slot.checkpoint = checkpoint
         state.update(slot)

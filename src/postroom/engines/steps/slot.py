@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from postroom.limits import KEPT_ATTEMPTS
+from postroom.limits import KEPT_ATTEMPTS, MAX_EXTENDED
 from postroom.model import Attempt, Entry, Failure, Message, State
 
 
@@ -31,6 +31,7 @@ class Slot(msgspec.Struct, gc=False):
     started_at: int | None = None
     ack_deadline: int | None = None
     deadline: int | None = None
+    extended: int = 0
     ended_at: int = 0
     #: Done: until when people may look at it.
     kept_until: int = 0
@@ -47,13 +48,18 @@ class Slot(msgspec.Struct, gc=False):
     def lay_down(self) -> None:
         """Nobody holds it any more: no old receipt fits."""
         self.token = self.started_at = self.ack_deadline = self.deadline = None
-        self.consumer = ""
+        self.consumer, self.extended = "", 0
+
+    def note_extension(self) -> None:
+        self.extended = min(self.extended + 1, MAX_EXTENDED)
 
     def note_attempt(self, now: int, error: str) -> None:
         """Count the work that ends now as an attempt, and keep the newest of them."""
         self.attempt += 1
         began = self.claimed_at if self.started_at is None else self.started_at
-        done = Attempt(consumer=self.consumer, started_at=began, ended_at=now, error=error[:500])
+        done = Attempt(
+            consumer=self.consumer, started_at=began, ended_at=now, error=error[:500], extended=self.extended
+        )
         self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], done)
 
     def entry(self) -> Entry:
@@ -70,6 +76,7 @@ class Slot(msgspec.Struct, gc=False):
             consumer=self.consumer,
             started_at=self.started_at,
             deadline=self.deadline,
+            extended=self.extended,
             checkpoint=self.checkpoint,
             attempts=self.attempts,
             failure=self.failure,

@@ -6,7 +6,7 @@ import pytest
 
 from postroom.engine import ClaimRequest
 from postroom.errors import InvalidInput
-from postroom.limits import MAX_CHECKPOINT
+from postroom.limits import MAX_CHECKPOINT, MAX_EXTENDED
 from postroom.model import Leased, Outcome, Settlement, State
 from postroom.testing.contract.base import BOOM, MINUTE, SECOND, ContractBase
 
@@ -133,6 +133,48 @@ class ExtendContract(ContractBase):
         self.ack(first)
         outcomes = self.engine.extend(self.queue, [first.receipt, second.receipt])
         assert outcomes == [Outcome.GONE, Outcome.OK]
+
+    def test_how_often_is_counted_with_the_delivery(self) -> None:
+        delivery = self.put_and_take()
+        assert self.entry(delivery.message.id).extended == 0
+        self.extend(delivery)
+        self.extend(delivery, span=MINUTE, checkpoint=b"page 7")
+        self.renew(delivery, lease=10 * SECOND)  # a heartbeat is none
+        assert self.entry(delivery.message.id).extended == 2
+
+    def test_a_failed_attempt_keeps_how_often_and_the_next_begins_anew(self) -> None:
+        delivery = self.put_and_take()
+        self.extend(delivery)
+        self.retry(delivery)
+        again = self.take()
+        self.extend(again)
+        self.extend(again)
+        self.run_out()
+        entry = self.entry(self.take().message.id)
+        assert [attempt.extended for attempt in entry.attempts] == [1, 2]
+        assert entry.extended == 0
+
+    def test_a_dead_letter_tells_how_often(self) -> None:
+        delivery = self.put_and_take()
+        self.extend(delivery)
+        self.bury(delivery)
+        (letter,) = self.engine.find(self.queue, State.DEAD).entries
+        assert (letter.attempts[0].extended, letter.extended) == (1, 0)
+
+    def test_what_is_handed_back_begins_anew(self) -> None:
+        delivery = self.put_and_take()
+        self.extend(delivery)
+        self.release(delivery)
+        assert self.entry(self.take().message.id).extended == 0
+
+    def test_it_is_counted_up_to_a_bound(self) -> None:
+        delivery = self.put_and_take()
+        self.engine.extend(self.queue, [delivery.receipt] * (MAX_EXTENDED - 1))
+        self.extend(delivery)
+        self.extend(delivery)
+        entry = self.entry(delivery.message.id)
+        assert (entry.extended, entry.consumer, entry.attempt) == (MAX_EXTENDED, "", 0)
+        assert self.ack(delivery) is Outcome.OK
 
 
 class CheckpointContract(ContractBase):

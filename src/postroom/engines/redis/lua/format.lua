@@ -9,6 +9,8 @@ local HAS_DUE, HAS_EXPIRES, HAS_ACK, HAS_MAX, HAS_REMEMBER, HAS_NAMES, HAS_TEXTS
 -- A delivery, in DELIVERY: who holds the message, its place, its counts, and a copy of the head. It
 -- exists once a message was delivered, rescheduled or buried.
 local HELD, STARTED, TIMED, BEATS, SUSPECT, TRIED, POINT, CAREFUL = 1, 2, 4, 8, 16, 32, 64, 128
+-- Above these flags, in the same number: how often this delivery was given more time, up to 255.
+local EXTENDED, MOST_EXTENDED = 256, 255
 local HOLD, PLACE, REST = '>c8HI8I8I8I8', '>I8I8', '>HI4HI4Hc0B'
 
 local function has(flags, bit)

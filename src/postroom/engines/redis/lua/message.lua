@@ -55,8 +55,13 @@ local function write_record(r)
     r.due, r.attempt, r.deliveries, r.ran_out, r.strays, #r.consumer, r.consumer, #r.group, r.group) .. r.head
 end
 
+-- How often this delivery was given more time.
+local function extended(r)
+  return floor(r.flags / EXTENDED)
+end
+
 -- Nobody holds it any more: no old receipt fits.
 local function lay_down(r)
   r.token, r.started_at, r.ack_deadline, r.consumer = NOBODY, 0, 0, ''
-  r.flags = without(without(without(r.flags, HELD), STARTED), TIMED)
+  r.flags = without(without(without(r.flags % EXTENDED, HELD), STARTED), TIMED)
 end

@@ -13,7 +13,7 @@ local function note_attempt(id, r, error)
     table.remove(kept, 1)
   end
   local began = has(r.flags, STARTED) and r.started_at or r.claimed_at
-  kept[#kept + 1] = { r.consumer, began, now, error }
+  kept[#kept + 1] = { r.consumer, began, now, error, extended(r) }
   call('HSET', NOTES, id .. 'a', cmsgpack.pack(kept))
   r.flags = with(with(r.flags, TRIED), CAREFUL)
 end
