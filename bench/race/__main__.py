@@ -66,12 +66,7 @@ def _measured(options: argparse.Namespace, size: Size, runners: list[Runner]) ->
     versions = {runner.slug: version(runner) for runner in runners}
     about = {"machine": report.machine(), "versions": versions}
     book = Book(options.json, "disciplines", about, options.resume)
-    plan = [
-        (number, name)
-        for number in range(1, options.rounds + 1)
-        for name in options.only
-        if number <= (DISCIPLINES[name].rounds or number)
-    ]
+    plan = [(number, name) for number in range(1, options.rounds + 1) for name in options.only]
     with ExitStack() as kept:
         folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="race-", dir=options.dir.resolve()))
         trial = Trial(Track(Path(folder), kept), size, say)

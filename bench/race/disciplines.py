@@ -230,8 +230,6 @@ class Discipline:
 
     title: str
     run: Callable[[Trial, Sequence[Runner]], dict[str, Figures]]
-    #: No more rounds than this: it counts and does not time, or takes its time. 0: as many as there are.
-    rounds: int = 0
 
 
 DISCIPLINES = {
@@ -240,7 +238,7 @@ DISCIPLINES = {
     "drain": Discipline("no-ops worked off by one process", drain),
     "latency": Discipline("from the call to the first line of the job, on an idle worker", latency),
     "delay": Discipline("how late a delayed job begins", delay),
-    "memory": Discipline("what a waiting job of 200 bytes takes in the store", memory, 1),
+    "memory": Discipline("what a waiting job of 200 bytes takes in the store", memory),
     "priority": Discipline("at which place an urgent job runs that was put behind 1,000", priority),
-    "crash": Discipline("what becomes of the jobs of a worker that is killed", crash, 1),
+    "crash": Discipline("what becomes of the jobs of a worker that is killed", crash),
 }
