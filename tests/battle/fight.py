@@ -346,6 +346,9 @@ class Fight:
 
             effects = book.read(self._book)
         amqp = self.leg.store == "rabbitmq"
-        verdict = judge(self.ledgers.lines, self.faults, effects, self.store.left(), self.window, amqp=amqp)
+        verdict = judge(
+            self.ledgers.lines, self.faults, effects, self.store.left(), self.window,
+            amqp=amqp, renames=self.leg.crew != "native",
+        )  # fmt: skip
         verdict.wrong += self.wrong
         return verdict

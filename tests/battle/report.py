@@ -29,6 +29,7 @@ COLUMNS = (
     "workers", "submitted", "lost", "duplicated", "attributed", "of these starved", "unattributed",
     "kills", "store faults",
     "wait p50", "p95", "p99", "max", "recovery p50", "max", "store back, max", "left behind",
+    "why they ended twice",
 )  # fmt: skip
 _CREWS = {"native": "native", "prefork": "Celery, prefork", "threads": "Celery, threads"}
 _BLOWS = ("hard", "cold", "warm", "grace")
@@ -47,7 +48,8 @@ def figures(leg: Leg, verdict: Verdict, faults: Sequence[Fault]) -> Figures:
         "attributed": verdict.attributed,
         "starved": verdict.starved,
         "unattributed": len(verdict.unattributed),
-        "causes": dict(verdict.again),
+        "causes": dict(verdict.causes),
+        "again": dict(verdict.again),
         "kills": kills,
         "faults": dict(verdict.faults),
         "hurts": sum(verdict.faults.values()) - kills,
@@ -80,7 +82,14 @@ def row(leg: Leg, found: Figures) -> list[str]:
         *(f"{span:.1f} s" for span in found["recoveries"]),
         f"{found['back']:.1f} s",
         left or "nothing",
+        _told(found["causes"]),
     ]
+
+
+def _told(causes: Mapping[str, int]) -> str:
+    """The most frequent first."""
+    ordered = sorted(causes.items(), key=lambda each: (-each[1], each[0]))
+    return "; ".join(f"{count} {cause}" for cause, count in ordered) or "–"
 
 
 def tables(legs: Sequence[Leg], results: Mapping[str, Figures]) -> str:
@@ -98,15 +107,19 @@ def summary(legs: Sequence[Leg], results: Mapping[str, Figures]) -> str:
     ours = [results[leg.name] for leg in legs if leg.store != "stock" and leg.name in results]
     total = {name: sum(found[name] for found in ours) for name in ("submitted", "lost", "kills", "hurts")}
     doubles = {name: sum(found[name] for found in ours) for name in ("duplicated", "unattributed")}
+    mean = doubles["duplicated"] / max(1, total["kills"])
     kinds: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     for found in ours:
         kinds.update(found["faults"])
+        causes.update(found["causes"])
     ends = ", ".join(f"{kinds[kind]} {kind}" for kind in _BLOWS)
     hurts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind not in _BLOWS)
     return (
         f"Together, without the comparison: {total['submitted']:,} tasks, {total['lost']} lost; "
         f"{total['kills']} workers ended ({ends}), {total['hurts']} faults of stores ({hurts}); "
-        f"{doubles['duplicated']} ended twice, {doubles['unattributed']} without a reason."
+        f"{doubles['duplicated']} ended twice ({mean:.2f} for each worker that was ended), "
+        f"{doubles['unattributed']} without a reason. Why: {_told(causes)}."
     )
 
 

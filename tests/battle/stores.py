@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -34,9 +35,12 @@ from tests.redis.proxy import Proxy, proxied
 _POLICY = {"ack_timeout": None, "max_attempts": 1_000, "backoff": "100ms"}
 REMEMBERS = "10m"
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
-#: Where a message is while it is in a Redis; all empty when everything is done.
-_PLACES = ("ready", "due", "lease", "expires", "body", "delivery", "unique")
+#: Where a message is while it is in a Redis, also after a purge (trash:ready); all empty when all is done.
+_PLACES = ("ready", "suspects", "due", "lease", "expires", "body", "delivery", "notes", "unique", "groups")
 _SIZE = {b"zset": "ZCARD", b"hash": "HLEN", b"list": "LLEN", b"set": "SCARD", b"stream": "XLEN"}
+
+#: An address of this machine at which no client looks for a server.
+_ASIDE = "127.0.0.2"
 
 #: Set for a process that may mount what nobody else sees.
 MOUNTS = "BATTLE_MOUNTS"
@@ -112,13 +116,13 @@ def _hurts_of_one(server: servers.Server | rabbit.Rabbit, proxy: Proxy) -> dict[
         proxy.stall()
         yield
 
-    return {"restart": restarted, "freeze": _frozen(lambda: server), "cut": cut, "stall": stalled}
+    return {"restart": restarted, "freeze": _frozen(lambda _: server), "cut": cut, "stall": stalled}
 
 
-def _frozen(which: Callable[[], servers.Server | rabbit.Rabbit]) -> Hurt:
+def _frozen(which: Callable[[random.Random], servers.Server | rabbit.Rabbit]) -> Hurt:
     @contextlib.contextmanager
     def frozen(chance: random.Random) -> Iterator[None]:
-        server = which()
+        server = which(chance)
         server.freeze()
         try:
             yield
@@ -136,6 +140,24 @@ def _disconnected(which: Callable[[], list[servers.Server]]) -> Hurt:
         yield
 
     return disconnected
+
+
+def _cut_off(which: Callable[[random.Random], servers.Server]) -> Hurt:
+    """Between clients and a primary there is no network, but between the servers there is: it moves to an
+    address at which nobody looks for it, and all connections of clients end."""
+
+    @contextlib.contextmanager
+    def cut_off(chance: random.Random) -> Iterator[None]:
+        server = which(chance)
+        server.ask("CONFIG", "SET", "bind", _ASIDE)
+        with redis.Redis(_ASIDE, server.port) as aside:
+            aside.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            try:
+                yield
+            finally:
+                aside.execute_command("CONFIG", "SET", "bind", servers.HOST)
+
+    return cut_off
 
 
 @contextlib.contextmanager
@@ -184,7 +206,8 @@ def _sentinel(folder: Path) -> Iterator[Store]:
             f"postroom+{url}",
             {
                 "failover": failed_over,
-                "freeze": _frozen(lambda: setup.primary),
+                "freeze": _frozen(lambda _: setup.primary),
+                "cut": _cut_off(lambda _: setup.primary),
                 "disconnect": _disconnected(lambda: [setup.primary]),
             },
             lambda: _left([setup.primary], url),
@@ -230,7 +253,8 @@ def _cluster(folder: Path) -> Iterator[Store]:
             f"postroom+{url}",
             {
                 "failover": failed_over,
-                "freeze": _frozen(lambda: owner(random.Random())),
+                "freeze": _frozen(owner),
+                "cut": _cut_off(owner),
                 "disconnect": _disconnected(primaries),
             },
             lambda: _left(primaries(), url),
@@ -262,7 +286,7 @@ def _sqlite(folder: Path) -> Iterator[Store]:
 
     def left() -> dict[str, int]:
         check_sound(store)
-        return _left([], url)
+        return _left([], url) | _left_in_tables(store)
 
     url = f"sqlite:///{store}"
     hurts: dict[str, Hurt] = {"disk full": full} if mounted else {}
@@ -276,6 +300,16 @@ def _sqlite(folder: Path) -> Iterator[Store]:
 def can_mount() -> bool:
     """Whether this process sees mounts that nobody else does; `tests.battle` begins itself anew for that."""
     return os.environ.get(MOUNTS) == "yes"
+
+
+def _left_in_tables(store: Path) -> dict[str, int]:
+    """What is kept beside messages, and must go with them."""
+    with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+        counts = {
+            table: db.execute(f"SELECT count(*) FROM postroom_{table}").fetchone()[0]
+            for table in ("body", "trash")
+        }
+    return {f"table {table}": count for table, count in counts.items() if count}
 
 
 def _file_sizes(store: Path) -> dict[str, int]:

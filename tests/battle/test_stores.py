@@ -15,6 +15,7 @@ from postroom.errors import EngineUnavailable
 from tests.battle.service import event_of, made
 from tests.battle.stores import opened
 from tests.battle.work import QUEUES, SERVICES
+from tests.redis import servers
 
 #: No answer comes from a store that is cut off; how long that takes is not of interest here.
 QUICK = "?socket_timeout=500ms&socket_connect_timeout=500ms"
@@ -72,12 +73,30 @@ def test_a_redis_that_was_hurt_serves_again(tmp_path: Path) -> None:
             eventually_puts(queue, count)
 
 
+@pytest.mark.parametrize("kind", ["sentinel", "cluster"])
+def test_several_servers_that_were_hurt_serve_again(tmp_path: Path, kind: str) -> None:
+    with opened(kind, tmp_path) as store, postroom.open(f"{store.url}&{QUICK[1:]}") as room:
+        assert set(store.hurts) == {"failover", "freeze", "cut", "disconnect"}
+        for count, (name, hurt) in enumerate(store.hurts.items()):
+            for queue in QUEUES:
+                room.queue(queue).put([name, 0.0])
+            with hurt(random.Random(1)):
+                if name in ("freeze", "cut"):
+                    with pytest.raises(EngineUnavailable):
+                        for queue in QUEUES:  # one of them is there
+                            room.queue(queue).stats()
+            for queue in QUEUES:
+                eventually_puts(room.queue(queue), count)
+            assert store.left()["ready"] == (count + 1) * len(QUEUES)
+
+
 def eventually_puts(queue: postroom.Queue, count: int) -> None:
-    """A call may meet a connection that is dead; the next one does not."""
-    for _ in range(20):
+    """A call may meet a connection that is dead, or a server that has not heard yet that all is well."""
+
+    def puts() -> bool:
         try:
-            assert queue.stats().ready == count + 1
-            return
+            return queue.stats().ready == count + 1
         except EngineUnavailable:
-            continue
-    pytest.fail("it does not serve again")
+            return False
+
+    servers.until(puts, "it does not serve again")

@@ -16,6 +16,7 @@ ASKED = Fault("warm", 1.5, 3.0, "v")
 LATER = Fault("hard", 2.09, 2.1, "v")
 SOON, DURING = Fault("cut", 2.06, 4.0), Fault("hard", 3.0, 3.1, "v")
 CUT = Fault("cut", 2.01, 4.0)
+RESENT = [SENT[0], "producer-1 0.1 unsure a", SENT[1], *FIRST, *SECOND]
 
 
 def verdict_on(
@@ -42,9 +43,13 @@ def parsed(text: str) -> Line:
         ([*SENT, *FIRST, *SECOND], [CUT, Fault("hard", 3.0, 3.1, "v")], {"a": KILLED_AWAY}),
         ([*SENT, *FIRST, *SECOND], [CUT, Fault("warm", 3.0, 3.1, "v")], {"a": KILLED_AWAY}),
         ([*SENT, FIRST[0], *SECOND], [KILLED], {}),
-        ([*SENT, FIRST[0], *SECOND, "v-2 9.9 end a"], [Fault("freeze", 1.5, 8.0)], {"a": "freeze"}),
+        (
+            [*SENT, FIRST[0], *SECOND, "v-2 9.9 end a"],
+            [Fault("freeze", 1.5, 8.0)],
+            {"a": "freeze, still at it"},
+        ),
         ([*SENT, FIRST[0], "v-2 1.5 failed a", *SECOND], [], {}),
-        ([SENT[0], "producer-1 0.1 unsure a", SENT[1], *FIRST, *SECOND], [], {"a": "sent twice"}),
+        (RESENT, [], {"a": "sent twice"}),
         # It had 90 ms to say so, and the machine gave it no time.
         ([*SENT, *FIRST, "v-2 2.08 slow - 2.01", *SECOND], [LATER], {"a": STARVED}),
         (
@@ -98,6 +103,12 @@ def test_what_has_a_reason_is_good(lines: list[str], faults: list[Fault], causes
 )
 def test_what_has_none_is_not(lines: list[str], faults: list[Fault], complaint: str) -> None:
     assert verdict_on(lines, *faults).complaints[0].startswith(complaint)
+
+
+def test_what_is_sent_again_with_its_id_must_not_be_there_twice() -> None:
+    verdict = judge([parsed(line) for line in RESENT], [], renames=False)
+    assert verdict.complaints[0].startswith("1 unattributed")
+    assert verdict.causes == {"no reason": 1}
 
 
 #: On RabbitMQ: tried again is a copy and an ack; the connections are lost while the first is at it.

@@ -33,6 +33,10 @@ UNACCEPTED = "forgotten by prefork"
 #: RabbitMQ gives what a worker holds to another one at once when their connection is lost, also what it is
 #: still at; however many that are.
 HELD = "held, connection lost"
+#: Its call failed and it was sent again under another name: only the caller knows that it is the same.
+RESENT = "sent twice"
+#: Behind a fault: the first had not ended when the second began, for it had lost its lease to that fault.
+AT_WORK = ", still at it"
 
 
 class Fault(NamedTuple):
@@ -107,6 +111,11 @@ class Verdict:
         return sum(bool(cause) for cause in self.duplicated.values())
 
     @property
+    def causes(self) -> Counter[str]:
+        """How many ended twice, by their reason."""
+        return Counter(cause or "no reason" for cause in self.duplicated.values())
+
+    @property
     def starved(self) -> int:
         return sum(cause == STARVED for cause in self.duplicated.values())
 
@@ -140,16 +149,18 @@ def judge(
     window: float = WINDOW,
     *,
     amqp: bool = False,
+    renames: bool = True,
 ) -> Verdict:
     """`effects`: how often each label has had its effect, where somebody guarded them.
 
     `window`: how close to a fault is close, on a machine that is too busy for the usual one.
     `amqp`: the store is RabbitMQ, where a lease is a connection, and to try again is a copy and an ack.
+    `renames`: who sends again does so under another name. With the same id, it must not be there twice.
     """
     ordered = sorted(lines, key=lambda line: line.at)
     stories = _tell(ordered)
     verdict = Verdict(left=dict(left or {}), faults=Counter(fault.kind for fault in faults))
-    known = Known(faults, _slow_times(ordered), window, amqp)
+    known = Known(faults, _slow_times(ordered), window, amqp, renames)
     for label, story in stories.items():
         _judge_one(verdict, label, story, known)
         if effects is not None and effects.get(label, 0) > 1:
@@ -209,6 +220,7 @@ class Known(NamedTuple):
     slow: Mapping[str, Sequence[tuple[float, float]]]
     window: float
     amqp: bool = False
+    renames: bool = True
 
     def cause(self, run: Run, later: Run) -> str | None:
         """Why this was begun again, if there is a reason."""
@@ -219,7 +231,8 @@ class Known(NamedTuple):
         if any(self._killed_during(fault, run.worker) for fault in excuses if not fault.worker):
             return KILLED_AWAY
         if excuses:
-            return min(excuses, key=lambda fault: not fault.worker).kind  # its own, if there is one
+            own = min(excuses, key=lambda fault: not fault.worker)  # if there is one
+            return own.kind if ended or run.over is None else own.kind + AT_WORK
         if any(fault.forgets(run, self.window) for fault in self.faults):
             return UNACCEPTED
         if self.amqp and self._was_held(run, later):
@@ -279,7 +292,7 @@ def _judge_one(verdict: Verdict, label: str, story: Story, known: Known) -> None
         if earlier.word == "failed":
             continue
         cause = known.cause(earlier, later) or known.copied(story.runs[:number], later)
-        cause = cause or ("sent twice" if story.unsure else None)
+        cause = cause or (RESENT if story.unsure and known.renames else None)
         if earlier.word == "end":
             verdict.duplicated[label] = cause or ""
         if cause is None:
