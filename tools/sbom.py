@@ -1,11 +1,13 @@
 """Writes what an installation of postroom[all] consists of, as CycloneDX 1.6: `python tools/sbom.py FILE`.
 
-By what is installed beside this interpreter. Written here because it is little: the tool that exists brings
-a dozen packages of its own. The same installation gives the same file, byte by byte.
+By what is installed beside this interpreter, and the npm packages that tools/vendor.py copies into the wheel.
+Written here because it is little: the tool that exists brings a dozen packages of its own. The same
+installation gives the same file, byte by byte.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -13,7 +15,9 @@ import uuid
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import vendor  # beside this file
 from packaging.requirements import Requirement
 
 
@@ -70,15 +74,52 @@ def component(name: str) -> dict[str, Any]:
     return told | ({"licenses": licences} if licences else {})
 
 
+def shipped() -> list[dict[str, Any]]:
+    """The npm packages of which the wheel has copies, as they are locked. Raises when one is not."""
+    locked = json.loads(vendor.LOCK.read_text(encoding="utf-8"))["packages"]
+    names = sorted({piece.package for piece in vendor.PIECES})
+    return [copied(name, locked[f"node_modules/{name}"]) for name in names]
+
+
+def copied(package: str, locked: dict[str, Any]) -> dict[str, Any]:
+    """A component as npm knows it, with the hash of its archive, which npm has checked."""
+    group, _, name = package.rpartition("/")
+    purl = f"pkg:npm/{quote(package)}@{locked['version']}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        **({"group": group} if group else {}),
+        "name": name,
+        "version": locked["version"],
+        "hashes": [digest(locked["integrity"])],
+        "licenses": [{"expression": npm_licence(package, locked)}],
+        "purl": purl,
+    }
+
+
+def digest(integrity: str) -> dict[str, str]:
+    """npm writes `sha512-` and base64, CycloneDX `SHA-512` and hex."""
+    algorithm, _, text = integrity.partition("-")
+    content = base64.b64decode(text, validate=True).hex()
+    return {"alg": f"SHA-{algorithm.removeprefix('sha')}", "content": content}
+
+
+def npm_licence(package: str, locked: dict[str, Any]) -> str:
+    """As the package itself says, where npm has installed it; else as the lock file has it."""
+    about = vendor.MODULES / package / "package.json"
+    said = json.loads(about.read_text(encoding="utf-8")) if about.exists() else locked
+    return str(said["license"])
+
+
 def sbom(root: str) -> dict[str, Any]:
-    graph = closure(root)
+    graph, copies = closure(root), shipped()
     parts = {name: component(name) for name in graph}
+    refs = {name: part["bom-ref"] for name, part in parts.items()}
+    needs = {refs[name]: sorted(refs[each] for each in wanted) for name, wanted in graph.items()}
+    needs[refs["postroom"]] += [part["bom-ref"] for part in copies]
+    needs |= {part["bom-ref"]: [] for part in copies}
     ours = parts.pop("postroom")
-    refs = {name: f"pkg:pypi/{name}@{distribution(name).version}" for name in graph}
-    links = [
-        {"ref": refs[name], "dependsOn": sorted(refs[n] for n in needs)} for name, needs in graph.items()
-    ]
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, " ".join(refs.values()))
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, " ".join(needs))
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -86,8 +127,8 @@ def sbom(root: str) -> dict[str, Any]:
         "serialNumber": f"urn:uuid:{serial}",
         "version": 1,
         "metadata": {"component": ours},
-        "components": list(parts.values()),
-        "dependencies": links,
+        "components": [*parts.values(), *copies],
+        "dependencies": [{"ref": ref, "dependsOn": below} for ref, below in needs.items()],
     }
 
 

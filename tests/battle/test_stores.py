@@ -95,7 +95,7 @@ def eventually_puts(queue: postroom.Queue, count: int) -> None:
 
     def puts() -> bool:
         try:
-            return queue.stats().ready == count + 1
+            return bool(queue.stats().ready == count + 1)
         except EngineUnavailable:
             return False
 

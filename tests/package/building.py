@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
@@ -21,6 +22,26 @@ def build(folder: Path) -> tuple[Path, Path]:
     run(sys.executable, "-m", "hatchling", "build", "-d", folder)
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, source
+
+
+def wheel_from(source: Path, folder: Path) -> Path:
+    """The wheel that pip makes of a source distribution before it installs that. Asks no index."""
+    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--disable-pip-version-check"]
+    # Without isolation: by the hatchling that `build` has used, whose version stands in the wheel.
+    run(*command, "--no-build-isolation", "--no-deps", "--no-index", "-w", folder, source)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The files that are not the same in both wheels, or in one of them only."""
+    here, there = contents(one), contents(other)
+    return sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def empty_venv(folder: Path) -> Path:

@@ -1,5 +1,9 @@
 """`make package`: wheel and source, installed with each extra into an empty venv and tried there.
 
+To install a source distribution, pip makes a wheel of it and installs that. So does this, once: the wheel
+made of the source must be, file by file, the one made of the tree, and is installed with each extra. What is
+found then holds for both. The source is also installed by pip alone, which fetches what the build needs.
+
 Then the types of the public interface. Needs an index of packages; takes some minutes.
 """
 
@@ -14,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.package.building import REPO, build, empty_venv, install, run, smoke
+from tests.package.building import REPO, build, differences, empty_venv, install, run, smoke, wheel_from
 from tests.package.smoke import EXTRAS
 
 #: Stubs of what has no types of its own, without which a base class of ours would be unknown.
@@ -26,8 +30,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         wheel, source = build(place)
+        again = same_from(source, wheel, place / "again")
         for name in ("", *EXTRAS, "all"):
-            tried(place, wheel, name)
+            tried(place, again, name)
         tried(place, source, "")
         verify_types(place / "all")
         for built in (wheel, source):
@@ -35,6 +40,15 @@ def main() -> int:
             (REPO / "dist" / built.name).write_bytes(built.read_bytes())
     print(f"all of it in {time.monotonic() - began:.0f} s; wheel and source are in dist/")
     return 0
+
+
+def same_from(source: Path, wheel: Path, folder: Path) -> Path:
+    """The wheel made of the source; raises when it is not the same as this one."""
+    made = wheel_from(source, folder)
+    different = differences(made, wheel)
+    assert not different, f"the wheel of {source.name} is not that of the tree: {', '.join(different)}"
+    print(f"{source.name}: makes the same wheel as the tree", flush=True)
+    return made
 
 
 def tried(place: Path, built: Path, extra: str) -> None:

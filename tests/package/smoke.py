@@ -7,13 +7,18 @@ tried, and that all others are asked for.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
+import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import postroom
 from postroom import Delivery, Worker
@@ -38,37 +43,64 @@ def core(folder: Path) -> None:
             assert done == [{"n": 1}], url
 
 
+@contextmanager
+def started(command: list[str], folder: Path, says: str) -> Iterator[str]:
+    """A process, from when it says this on; what of its words fits. Told to stop at the end, and it does."""
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield heard(process, says)
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in {0, -signal.SIGTERM}, f"{command}: {process.returncode}"
+
+
+def heard(process: subprocess.Popen[str], says: str) -> str:
+    """The first of its words that fit; raises with all of them if it ends before."""
+    assert process.stdout
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if found := re.search(says, line):
+            return found[0]
+    raise AssertionError(f"{process.args!r} ended: {''.join(lines)}")
+
+
 def redis(folder: Path) -> None:
     """With a server of its own, on a socket: the scripts are in the package too."""
     socket = folder / "redis.sock"
     command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout
-        assert any("ready to accept" in line.lower() for line in server.stdout), "redis-server does not start"
-        with postroom.open(f"redis+socket://{socket}") as room:
-            room.queue("q").put(1)
-            delivery = room.queue("q").claim(timeout=30)
-            assert delivery is not None
-            delivery.ack()
-    finally:
-        server.terminate()
-        server.communicate(timeout=30)
+    with (
+        started(command, folder, "(?i)ready to accept"),
+        postroom.open(f"redis+socket://{socket}") as room,
+    ):
+        room.queue("q").put(1)
+        delivery = room.queue("q").claim(timeout=30)
+        assert delivery is not None
+        delivery.ack()
 
 
 def celery(folder: Path) -> None:
+    """A worker of Celery takes a task out of a file, and runs it."""
     from celery import Celery
+    from celery.contrib.testing.worker import start_worker
 
     import postroom.celery
 
-    app = Celery(broker="postroom+memory://smoke")
-    with app.connection_for_write() as connection:
-        queue = connection.SimpleQueue("q")
-        queue.put({"n": 1})
-        message = queue.get(timeout=30)
-        assert message.payload == {"n": 1}
-        message.ack()
-        queue.close()
+    app = Celery("smoke", broker=f"postroom+sqlite:///{folder}/jobs.db", backend="cache+memory://")
+
+    @app.task
+    def add(one: int, other: int) -> int:
+        return one + other
+
+    # Celery's ping is a task of its own tests, which nobody has registered here.
+    with start_worker(app, perform_ping_check=False, shutdown_timeout=60):
+        assert add.delay(1, 2).get(timeout=60) == 3
     postroom.celery.close_offices()
 
 
@@ -85,15 +117,31 @@ def cli(folder: Path) -> None:
 
 
 def sql(folder: Path) -> None:
-    from sqlalchemy import create_engine
+    """The guard, on a file: of two who pay the same invoice, one pays, and the other has its receipt."""
+    from sqlalchemy import create_engine, text
 
     from postroom import sqlguard
 
     engine = create_engine(f"sqlite:///{folder}/shop.db")
     sqlguard.processing_log.metadata.create_all(engine)
-    assert "processing_log" in sqlguard.ddl()
-    assert importlib.util.find_spec("psycopg")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE payments (invoice TEXT)"))
+
+    def pay() -> Any:
+        with engine.begin() as connection:
+            entry = sqlguard.enter(connection, "pay_invoice", "INV-7")
+            if entry.done:
+                return entry.result
+            connection.execute(text("INSERT INTO payments VALUES ('INV-7')"))
+            entry.finish({"receipt": 7})
+            return "paid"
+
+    assert [pay(), pay()] == ["paid", {"receipt": 7}]
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM payments")).scalar_one() == 1
     engine.dispose()
+    assert "processing_log" in sqlguard.ddl()
+    importlib.import_module("psycopg")  # for PostgreSQL: it is there, and finds its library
 
 
 def schedule(folder: Path) -> None:
@@ -148,15 +196,29 @@ def schema(folder: Path) -> None:
 
 
 def http(folder: Path) -> None:
-    """The server answers, and has its dashboard with all that it loads."""
-    from litestar.testing import TestClient
+    """A process serves the room, and the dashboard with all that it loads."""
+    import httpx
 
-    from postroom.http import Client, app
+    from postroom.http import Client
 
-    with postroom.open("memory://") as room, TestClient(app(room)) as client:
-        assert client.get("/api/v1/stats").json()["ok"]
-        assert "assets/" in client.get("/").text
-    Client("http://127.0.0.1:8025").close()
+    with started(serve(folder), folder, r"http://127\.0\.0\.1:\d+") as address:
+        with httpx.Client(base_url=address, timeout=60, trust_env=False) as browser:
+            assert browser.get("/healthz").json()["ok"]
+            places = set(re.findall(r'(?:href|src)="(assets/[^"]+)"', browser.get("/").text))
+            assert places and all(browser.get(f"/{place}").is_success for place in places), places
+        with Client(address, trust_env=False) as room:
+            put = room.put("q", {"n": 1})
+            assert [each.id for each in room.claim("q", wait=30)] == [put.id]
+
+
+def serve(folder: Path) -> list[str]:
+    """`postroom serve`; without the extra that brings commands, the application by uvicorn."""
+    url = f"sqlite:///{folder}/http.db"
+    if importlib.util.find_spec("typer"):
+        return [str(Path(sys.executable).parent / "postroom"), "serve", "--url", url, "--port", "0"]
+    module = f"import postroom.http\n\napp = postroom.http.app(postroom.open({url!r}))\n"
+    (folder / "web.py").write_text(module)
+    return [sys.executable, "-m", "uvicorn", "web:app", "--port", "0"]
 
 
 EXTRAS: dict[str, Callable[[Path], None]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.package.building import REPO, build, empty_venv, install, smoke
+from tests.package.building import REPO, build, differences, empty_venv, install, smoke, wheel_from
 from tests.package.smoke import EXTRAS
 
 PACKAGE = REPO / "src" / "postroom"
@@ -41,6 +41,12 @@ def test_the_source_can_be_built_and_tested(built: tuple[Path, Path]) -> None:
     assert {f"src/{name}" for name in files_of(PACKAGE)} <= names
     assert {"pyproject.toml", "LICENSE", "README.md", "SECURITY.md", "Makefile", "tools/setup"} <= names
     assert not [name for name in names if re.search(r"\.venv|__pycache__|\.db$|\.git/", name)]
+
+
+def test_the_source_makes_the_same_wheel_as_the_tree(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """So what `make package` tries with each extra, it tries for both."""
+    wheel, source = built
+    assert differences(wheel, wheel_from(source, tmp_path)) == []
 
 
 def test_it_works_where_only_what_it_needs_is_installed(built: tuple[Path, Path], tmp_path: Path) -> None:
