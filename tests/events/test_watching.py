@@ -55,6 +55,7 @@ def test_an_archive_that_fills_up_warns_and_then_counts_what_it_drops(
     assert app.watch.lost == {"maxlen": 3}, "each is told once"
     text = metrics(app)
     assert 'postroom_events_archive_lost_total{reason="maxlen",service="filling"} 3.0' in text
+    assert 'postroom_events_archive_lost_total{reason="expired",service="filling"} 0.0' in text
     assert 'postroom_events_archived{service="filling"} 10.0' in text
     assert 'postroom_events_archive_filled_ratio{service="filling"} 1.0' in text
     queue = app.handlers.queue_of("shop.order.placed")

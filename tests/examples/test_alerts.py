@@ -13,7 +13,10 @@ import promql_parser
 import pytest
 import yaml
 
+import postroom.celery
 from postroom.breaker import Breaker
+from postroom.celery.events import events_app
+from postroom.celery.events.metrics import EventsCollector
 from postroom.engines.memory import MemoryEngine
 from postroom.telemetry import Observed
 from postroom.telemetry.exporter import collector
@@ -23,7 +26,7 @@ FILE = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
 DOCUMENT: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 RULES: list[dict[str, Any]] = [rule for group in DOCUMENT["groups"] for rule in group["rules"]]
 #: Labels whose values are ours and not the user's: a slip in one is an alert that never comes.
-FIXED = {"state", "outcome"}
+FIXED = {"state", "outcome", "reason"}
 
 #: By the name that a query uses: its labels, and the values that they have.
 Told = dict[str, dict[str, set[str]]]
@@ -31,20 +34,32 @@ Told = dict[str, dict[str, set[str]]]
 
 @pytest.fixture(scope="module")
 def told() -> Told:
-    """Every name that a query can use, of a room in which there is something of everything."""
+    """Every name that a query can use, of a room and a service in which there is something of everything."""
     names: Told = {}
+    for family in [*of_a_room(), *of_a_service()]:
+        for suffix in {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(
+            family.type, [""]
+        ):
+            names[family.name + suffix] = {
+                label: {sample.labels[label] for sample in family.samples}
+                for label in getattr(family, "_labelnames", ())
+            }
+    return names
+
+
+def of_a_room() -> list[Any]:
     with room_on(Observed(MemoryEngine())) as room:
         room.queue("q").put(1)
         Breaker("psp", room=room).open()
-        for family in collector(room).collect():
-            for suffix in {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(
-                family.type, [""]
-            ):
-                names[family.name + suffix] = {
-                    label: {sample.labels[label] for sample in family.samples}
-                    for label in getattr(family, "_labelnames", ())
-                }
-    return names
+        return list(collector(room).collect())
+
+
+def of_a_service() -> list[Any]:
+    app = events_app("billing", broker_url="postroom+memory://")
+    try:
+        return list(EventsCollector(app).collect())
+    finally:
+        postroom.celery.close_offices()
 
 
 def unknown(expression: str, told: Told) -> set[str]:
@@ -96,6 +111,23 @@ def test_an_alert_has_what_prometheus_needs(rule: dict[str, Any]) -> None:
     assert re.fullmatch(r"\d+[smhd]", rule.get("for", "1m"))
     assert rule["labels"]["severity"] in ("page", "warn")
     assert rule["annotations"]["summary"]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "postroom_events_archive_filled_ratio",
+        "postroom_events_archive_lost_total",
+        "postroom_oldest_dead_seconds",
+        "postroom_dead_letters_evicted_total",
+    ],
+)
+def test_what_is_kept_has_its_alerts(metric: str, told: Told) -> None:
+    """It is limited by number and age: somebody is told before that matters, and when it did."""
+    assert metric in told
+    about = [rule for rule in RULES if metric in re.findall(r"\w+", rule["expr"])]
+    assert about, f"nobody is told about {metric}"
+    assert all(rule["annotations"]["summary"].count("$labels") == 1 for rule in about), "says whose it is"
 
 
 def test_the_file_is_one_that_prometheus_loads() -> None:

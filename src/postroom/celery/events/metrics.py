@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger(__name__)
 
 _BY = ("service",)
+#: Why an archive drops letters, as RabbitMQ calls it.
+_REASONS = ("maxlen", "expired")
 
 
 class EventsCollector(Collector):
@@ -34,7 +36,9 @@ class EventsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         app = self._app
         service = (app.service,)
-        lost = [((*service, reason), count) for reason, count in sorted(app.watch.lost.items())]
+        # Also those that never happened: of a counter that begins with 1, nobody sees that it grew.
+        reasons = sorted({*_REASONS, *app.watch.lost})
+        lost = [((*service, reason), app.watch.lost[reason]) for reason in reasons]
         yield counter("events_archive_lost", "Letters that the archive dropped.", (*_BY, "reason"), lost)
         try:
             standing = look(app)
