@@ -310,6 +310,18 @@ def test_a_rejected_message_comes_back_and_says_so(connection: Any) -> None:
     assert office(connection).room.engine.stats("jobs").counters["acked"] == 1
 
 
+def test_what_is_rejected_waits_a_second_and_jumps_no_queue(connection: Any) -> None:
+    for body in ("rejected", "next"):
+        send(connection, "jobs", body)
+    inbox = Inbox(connection, Queue("jobs"), prefetch=1)
+    inbox.take(1)[0].reject(requeue=True)
+    assert [message.payload for message in inbox.take(1)] == ["next"]
+    find = office(connection).room.engine.find
+    # Ready on a machine that is slow.
+    (back,) = find("jobs", State.SCHEDULED).entries + find("jobs", State.READY).entries
+    assert back.due - back.attempts[-1].ended_at == 1_000
+
+
 def test_what_is_rejected_for_good_is_a_dead_letter(connection: Any) -> None:
     send(connection, "jobs", 1, headers=task_headers())
     inbox = Inbox(connection, Queue("jobs"))
