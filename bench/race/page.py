@@ -26,6 +26,12 @@ _GROUPS = {
     "Redis (`appendonly yes`, `appendfsync everysec`)": ("redis",),
     "A commit that waits for the disk": ("sqlite", "postgres"),
 }
+#: Who is compared with whom when places are given: ours first, then the others.
+_RANKED = {
+    **{title.partition(" (")[0]: [_OURS[stores[0]], *(one.slug for one in FIELD if one.store in stores)]
+       for title, stores in _GROUPS.items()},
+    "Celery": ["celery-postroom", "celery"],
+}  # fmt: skip
 _STORES = {"redis": "", "sqlite": ", SQLite", "postgres": ", PostgreSQL"}
 
 
@@ -162,35 +168,43 @@ def _ground(found: dict[str, Any], columns: list[_Column]) -> str:
 
 def _standings(found: dict[str, Any]) -> str:
     lines = ["| | group | first | Postroom |", "|---|---|---|---|"]
-    for column in (*_SPEED, *_PROMPT[:4], *_SAFE[:2], _SAFE[3]):
+    for column in (*_SPEED, *_PROMPT[:4], *_SAFE[:2], *_SAFE[3:]):
         if column.discipline in found["disciplines"]:
             lines += [
-                f"| {column.title} | {title.partition(' (')[0]} | {row} |"
-                for title, stores in _GROUPS.items()
-                if (row := _standing(found, column, stores))
+                f"| {column.title} | {group} | {row} |"
+                for group, slugs in _RANKED.items()
+                if (row := _standing(found, column, slugs))
             ]
     return "\n".join(lines)
 
 
-def _standing(found: dict[str, Any], column: _Column, stores: Sequence[str]) -> str:
-    """By medians; but who was ahead of us in one round and behind in another is level with us."""
+def _standing(found: dict[str, Any], column: _Column, slugs: Sequence[str]) -> str:
+    """By medians; but who was ahead of us in one round and behind in another is level with us.
+
+    Who begins delayed jobs early has no place among the punctual.
+    """
     every = {
-        runner.slug: values
-        for runner in FIELD
-        if runner.store in stores and (values := column.values(found, runner.slug))
+        slug: values
+        for slug in slugs
+        if (values := column.values(found, slug))
+        and not (column.discipline == "delay" and _early(found, slug))
     }
-    ours = every.pop(_OURS[stores[0]], None)
+    ours = every.pop(slugs[0], None)
     if ours is None:
         return ""
     best = column.best(map(statistics.median, [ours, *every.values()]))
     first = [slug for slug, values in every.items() if statistics.median(values) == best]
-    first += [_OURS[stores[0]]] if statistics.median(ours) == best else []
+    first += [slugs[0]] if statistics.median(ours) == best else []
     ahead = [slug for slug, values in every.items() if _sides(column, ours, values) == {True}]
     level = [slug for slug, values in every.items() if len(_sides(column, ours, values)) > 1]
     place = [f"{len(ahead) + 1}. of {len(every) + 1}"] if ahead else []
     place += [f"level with {_names(level)}"] if level else []
     middle = column.cell([statistics.median(ours)])
     return f"{_names(first)} ({column.cell([best])}) | {', '.join(place) or 'first'} ({middle})"
+
+
+def _early(found: dict[str, Any], slug: str) -> bool:
+    return statistics.median(_PROMPT[4].values(found, slug) or [0]) > 0
 
 
 def _sides(column: _Column, ours: Sequence[float], theirs: Sequence[float]) -> set[bool]:
