@@ -23,6 +23,7 @@ class Neighbours:
         self._addresses: dict[str, str] = {}
         self._start = {
             "redis://localhost:6379/0": self._redis,
+            "redis://host/0": self._redis,
             "http://127.0.0.1:8025": self._server,
             "9464": self._port,
         }

@@ -1,7 +1,8 @@
 """Every block of code on every page is run, or read by the program it is meant for.
 
 - `python`: all of a page in order, in one interpreter, in a folder of their own.
-- `sh`: every `postroom`, `celery` and `make` command is read by the real one; what ends by itself is run.
+- `sh`: every `postroom`, `celery` and `make` command is read by the real one; what ends by itself is run, and
+  what does not is started and stopped by `test_lasting`.
 - `toml`: loaded as a configuration, by the loader that users have.
 - `text`: what comes out of something; `test_samples` makes it, and compares `mermaid` and `markdown`.
 
