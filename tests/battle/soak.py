@@ -1,8 +1,8 @@
 """Steady load for half an hour, and nobody is hurt: does anything grow?
 
-    make soak                                               Redis with native workers, 30 minutes
+    make soak                                               Redis with native workers and a file with Celery's,
+                                                            at once, 30 minutes
     make soak ARGS="--leg sqlite-threads --minutes 60"      any leg of the battle; --record appends the result
-    make soak ARGS="--leg redis-native,sqlite-threads"      several at once, each with processes of its own
 
 Every few seconds: the memory of each worker with its pool, that of Redis, the sizes of the file and its log.
 Exit code 0 when none of them grew in the second half (`growth`), everything was worked on once, and nothing
@@ -103,7 +103,7 @@ def some_legs(text: str) -> list[Leg]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.battle.soak", description=__doc__)
-    parser.add_argument("--leg", type=some_legs, default="redis-native", metavar="NAME,…")
+    parser.add_argument("--leg", type=some_legs, default="redis-native,sqlite-threads", metavar="NAME,…")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=1.0, help="times as many jobs a second")
     parser.add_argument("--record", action="store_true", help=f"append it to {report.RESULTS.name}")

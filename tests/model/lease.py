@@ -2,7 +2,7 @@
 
 At any moment a consumer may die, an answer may be lost, a heartbeat may fail to come and a sweep may be late.
 `Store` is what an engine keeps of the message, with the same words; the functions on it stand for the steps
-of `postroom.engines.steps`, named in their docstrings. `test_replay` holds both against each other.
+of `postroom.engines.steps`, named in their docstrings. `replay` holds both against each other.
 Times are counted in ticks that are left, so that there is no end of different clocks.
 """
 
