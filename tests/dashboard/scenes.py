@@ -60,6 +60,7 @@ def fail(room: Room, name: str, error: Exception, *, attempts: int = 1) -> None:
         delivery = room.queue(name).claim()
         assert delivery is not None
         if attempt + 1 < attempts:
+            delivery.extend()  # it hoped for an answer
             delivery.fail(error, after=0)
         else:
             delivery.bury(error)
