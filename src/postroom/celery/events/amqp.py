@@ -20,8 +20,24 @@ _MOST, _LONGEST = 2, 0.002
 class _ForEvents:
     """What ours do differently."""
 
+    _in_a_loop = False
+
     def qos_semantics_matches_spec(self, connection: Any) -> bool:
         return True
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        self._in_a_loop = True
+        super().register_with_event_loop(connection, loop)  # type: ignore[misc]  # kombu's, behind this one
+
+    def drain_events(self, connection: Any, **options: Any) -> Any:
+        """Read, and in an event loop wait for nothing.
+
+        Celery has the first turn of its loop wait up to 0.1 s for a message. So long would the acks wait of
+        what was handled while the worker started, and who is killed meanwhile has worked in vain.
+        """
+        if self._in_a_loop:
+            options["timeout"] = 0
+        return super().drain_events(connection, **options)  # type: ignore[misc]  # kombu's, behind this one
 
     def on_readable(self, connection: Any, loop: Any) -> None:
         """Read some messages of what has come; the rest wakes the loop at once, for its next turn.
