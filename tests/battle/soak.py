@@ -1,7 +1,7 @@
 """Steady load for half an hour, and nobody is hurt: does anything grow?
 
-    make soak                                               Redis with native workers and a file with Celery's,
-                                                            at once, 30 minutes
+    make soak                                               30 minutes: Redis with native workers, and at the
+                                                            same time a file with Celery's
     make soak ARGS="--leg sqlite-threads --minutes 60"      any leg of the battle; --record appends the result
 
 Every few seconds: the memory of each worker with its pool, that of Redis, the sizes of the file and its log.

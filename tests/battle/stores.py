@@ -375,9 +375,8 @@ class Asker:
 
 def _left_on(node: rabbit.Rabbit) -> dict[str, int]:
     """What is in any queue of the services; nobody has taken anything out who has not ended."""
-    queues = [each.name for name in SERVICES for each in service.made(name, node.url).topology.queues]
-    counts = {queue: node.count(queue) for queue in queues}
-    return {queue: count for queue, count in counts.items() if count}
+    queues = {each.name for name in SERVICES for each in service.made(name, node.url).topology.queues}
+    return {queue: count for queue, count in node.totals().items() if count and queue in queues}
 
 
 # --- what is left -------------------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from amqp import Message
 from kombu.asynchronous.timer import Timer
 
-from postroom.celery.events import events_app, intake
+from postroom.celery.events import EventsApp, events_app, intake
+from postroom.celery.events.declaring import declare
 from postroom.celery.events.topology import CRASH_BUDGET
 from postroom.errors import EngineUnavailable
 from tests.celery.workers import wait_until
@@ -40,6 +43,43 @@ def test_a_killed_worker_and_a_killed_broker_lose_nothing(rabbit: Rabbit, tmp_pa
         stage.until(lambda: "was handled already" in survivor.log())
         assert [line["retries"] for line in stage.lines("held", "mailing")] == [0, 0]
         assert [line["retries"] for line in stage.lines("held", "billing")] == [0, 0, 0], "no attempt"
+
+
+def test_retries_that_fall_due_while_rabbitmq_is_dead_come_back(rabbit: Rabbit) -> None:
+    """Not all of their queues are up when the rungs send them on: RabbitMQ tries again, by the setting of the
+    how-to soon. Without it that takes three minutes, in about every second run."""
+    apps = [laddered(f"late{number}-{secrets.token_hex(4)}", rabbit) for number in range(6)]
+    put_on_ladders(rabbit, apps)
+    await_events(rabbit, apps, 20)  # so no queue is new when RabbitMQ is killed
+    put_on_ladders(rabbit, apps)
+    rabbit.kill()
+    rabbit.start()  # which takes longer than the longest of these rungs
+    await_events(rabbit, apps, 40)
+
+
+def put_on_ladders(rabbit: Rabbit, apps: list[EventsApp]) -> None:
+    """Ten on the rung of a second, and ten on that of two."""
+    rungs = [app.names.rung(ttl) for app in apps for ttl in (1_000, 2_000)]
+    with rabbit.connect() as connection, connection.channel() as channel:
+        for rung in rungs * 10:
+            message = Message("{}", content_type="application/json", delivery_mode=2)
+            channel.basic_publish_confirm(message, exchange=rung, routing_key="late.happened")
+
+
+def await_events(rabbit: Rabbit, apps: list[EventsApp], count: int) -> None:
+    queues = [app.names.queue("late.happened", None, one=False) for app in apps]
+    wait_until(
+        lambda: [rabbit.count(queue) for queue in queues] == [count] * len(apps),
+        lambda: str({queue: count for queue, count in rabbit.totals().items() if count}),
+    )
+
+
+def laddered(service: str, rabbit: Rabbit) -> EventsApp:
+    app = events_app(service, broker_url=rabbit.url)
+    app.handler("late.happened", name=f"{service}.work")(lambda: None)
+    with rabbit.connect() as connection:
+        declare(connection, app.topology)
+    return app
 
 
 @pytest.mark.parametrize(("most", "tries", "archived"), [(1, [1], 0), (0, [], 1)])
