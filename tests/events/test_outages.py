@@ -46,8 +46,8 @@ def test_a_killed_worker_and_a_killed_broker_lose_nothing(rabbit: Rabbit, tmp_pa
 
 
 def test_retries_that_fall_due_while_rabbitmq_is_dead_come_back(rabbit: Rabbit) -> None:
-    """Not all of their queues are up when the rungs send them on: RabbitMQ tries again, by the setting of the
-    how-to soon. Without it that takes three minutes, in about every second run."""
+    """Not all behind the rungs is there when they send them on. RabbitMQ tries again, by the setting of the
+    how-to soon; without it, in about every second run, that takes three minutes."""
     apps = [laddered(f"late{number}-{secrets.token_hex(4)}", rabbit) for number in range(6)]
     put_on_ladders(rabbit, apps)
     await_events(rabbit, apps, 20)  # so no queue is new when RabbitMQ is killed
