@@ -374,9 +374,14 @@ class Asker:
 
 
 def _left_on(node: rabbit.Rabbit) -> dict[str, int]:
-    """What is in any queue of the services; nobody has taken anything out who has not ended."""
-    queues = {each.name for name in SERVICES for each in service.made(name, node.url).topology.queues}
-    return {queue: count for queue, count in node.totals().items() if count and queue in queues}
+    """What is in any queue of the services; nobody has taken anything out who has not ended.
+
+    What is ready is known exactly; what a rung is about to pass on, some seconds later.
+    """
+    queues = [each.name for name in SERVICES for each in service.made(name, node.url).topology.queues]
+    totals = node.totals()
+    counts = {queue: max(node.count(queue), totals.get(queue, 0)) for queue in queues}
+    return {queue: count for queue, count in counts.items() if count}
 
 
 # --- what is left -------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class Rabbit:
         return self._listed("messages_unacknowledged")[queue]
 
     def totals(self) -> dict[str, int]:
-        """How many messages each queue has, also those that it is about to pass on, which are not ready."""
+        """How many messages each queue had some seconds ago, with those that it is about to pass on."""
         return self._listed("messages")
 
     def _listed(self, what: str) -> dict[str, int]:

@@ -42,6 +42,7 @@ IMPORTS = {
     "amqp.exceptions.RecoverableConnectionError": "reference: amqp.exceptions",
 }
 
+_TRANSPORT = {"drain_events", "on_readable", "qos_semantics_matches_spec", "register_with_event_loop"}
 #: What our classes say otherwise than the class of theirs that they stand on.
 OVERRIDES = {
     "app.EventsApp": {"__init__", "__reduce__"},
@@ -56,8 +57,8 @@ OVERRIDES = {
     },
     "intake.Intake": {"name", "requires", "start", "stop"},
     "watching.Watching": {"name", "requires", "start", "stop"},
-    "amqp.Transport": {"on_readable", "qos_semantics_matches_spec"},
-    "amqp.SSLTransport": {"on_readable", "qos_semantics_matches_spec"},
+    "amqp.Transport": _TRANSPORT,
+    "amqp.SSLTransport": _TRANSPORT,
 }  # fmt: skip
 
 #: Sent by Celery, and listened to.
