@@ -221,16 +221,16 @@ def on_terminal(*args: str, until: str, **environ: str) -> tuple[str, int]:
     ours, its = pty.openpty()
     # The first terminal that a new session opens is the one whose Ctrl-C it hears.
     command = ["sh", "-c", 'exec "$@" <"$0"', os.ttyname(its), *COMMAND, *args]
-    process = subprocess.Popen(command, env=env, stdout=its, stderr=its, start_new_session=True)
-    os.close(its)
     output, typed = b"", False
-    with contextlib.suppress(OSError):  # Linux says so when the last writer has closed the terminal
-        while chunk := os.read(ours, 65_536):
-            output += chunk
-            if not typed and until.encode() in output:
-                typed = os.write(ours, b"\x03") > 0
-    os.close(ours)
-    return output.decode(), process.wait(timeout=PATIENCE)
+    with subprocess.Popen(command, env=env, stdout=its, stderr=its, start_new_session=True) as process:
+        os.close(its)
+        with os.fdopen(ours, "r+b", buffering=0) as terminal, contextlib.suppress(OSError):
+            while chunk := terminal.read(65_536):  # Linux raises when the last writer has closed the terminal
+                output += chunk
+                if not typed and until.encode() in output:
+                    typed = terminal.write(b"\x03") > 0
+    # With Ctrl-C a terminal drops what nobody has read yet, which may begin in the middle of a character.
+    return output.decode(errors="replace"), process.returncode
 
 
 def test_stopped_in_the_middle_it_says_what_was_done_so_far(tmp_path: Path) -> None:
