@@ -71,6 +71,10 @@ class Proxy:
         except OSError:  # nobody is there
             near.close()
             return
+        for each in (near, far):
+            # As clients and servers have it. Else what is small waits here, up to 40 ms, for the receipt of
+            # what came before it: acks that were sent long before a cut would be lost to it.
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.count += 1
         self._pairs[near], self._pairs[far] = far, near
         self._selector.register(near, selectors.EVENT_READ, far)

@@ -40,6 +40,20 @@ def is_reset(near: socket.socket) -> bool:
         return True
 
 
+def test_nothing_waits_in_it_for_the_receipt_of_what_came_before() -> None:
+    """Else what was sent up to 40 ms before a cut is lost to the cut."""
+    with (
+        server() as listener,
+        proxied(listener.getsockname()[1]) as proxy,
+        connected(proxy) as near,
+        listener.accept()[0] as far,
+    ):
+        talk(near, far)
+        ends = list(proxy._pairs)
+        assert len(ends) == 2
+        assert all(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for end in ends)
+
+
 def test_it_is_cut_and_mended() -> None:
     with server() as listener, proxied(listener.getsockname()[1]) as proxy:
         with connected(proxy) as near, listener.accept()[0] as far:
