@@ -145,11 +145,33 @@ def test_on_rabbitmq_a_lease_is_a_connection_and_a_retry_is_a_copy(
     assert verdict_on(lines, fault).unattributed, "nowhere else"
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause", "elsewhere"),
+    [
+        (Fault("cut", 1.9, 4.0), HELD, "cut"),
+        (Fault("disconnect", 1.9, 2.1), HELD, "disconnect"),
+        (CUT, "cut", "cut"),  # it had ended, and its ack was on the way
+        (Fault("freeze", 1.9, 4.0), "freeze", "freeze"),  # nobody lost a connection
+        (Fault("hard", 1.9, 4.0, "v"), "hard", "hard"),
+    ],
+)
+def test_on_rabbitmq_a_lost_connection_costs_what_was_in_hand(
+    fault: Fault, cause: str, elsewhere: str
+) -> None:
+    lines = [parsed(line) for line in (*SENT, *FIRST, *SECOND)]
+    assert judge(lines, [fault], amqp=True).duplicated == {"a": cause}
+    assert judge(lines, [fault]).duplicated == {"a": elsewhere}
+
+
 def test_one_fault_must_not_cost_many() -> None:
     two = [line.replace(" a", " b") for line in (*SENT, *FIRST, *SECOND)]
     assert verdict_on([*SENT, *FIRST, *SECOND, *two], KILLED).complaints == ["2 duplicates for 1 faults"]
     slow = [*SENT, *FIRST, *SECOND, *two, "v-2 2.08 slow - 2.01"]
     assert verdict_on(slow, LATER).complaints == []
+    # What was in somebody's hands when RabbitMQ lost all connections is as much as there were hands.
+    lines = [parsed(line) for line in (*SENT, *FIRST, *SECOND, *two)]
+    assert judge(lines, [Fault("cut", 1.9, 4.0)], amqp=True).complaints == []
+    assert judge(lines, [CUT], amqp=True).complaints == ["2 duplicates for 1 faults"]
     # But who is killed while it cannot tell anybody loses what it did meanwhile.
     away = [CUT, Fault("hard", 3.0, 3.1, "v")]
     three = [line.replace(" a", " c") for line in (*SENT, *FIRST, *SECOND)]

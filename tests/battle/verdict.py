@@ -33,6 +33,8 @@ UNACCEPTED = "forgotten by prefork"
 #: RabbitMQ gives what a worker holds to another one at once when their connection is lost, also what it is
 #: still at; however many that are.
 HELD = "held, connection lost"
+#: What ends all connections of a store.
+LOSES = frozenset({"cut", "disconnect", "restart"})
 #: Its call failed and it was sent again under another name: only the caller knows that it is the same.
 RESENT = "sent twice"
 #: Behind a fault: the first had not ended when the second began, for it had lost its lease to that fault.
@@ -230,13 +232,13 @@ class Known(NamedTuple):
         excuses = [fault for fault in self.faults if fault.excuses(run.worker, since, until, self.window)]
         if any(self._killed_during(fault, run.worker) for fault in excuses if not fault.worker):
             return KILLED_AWAY
-        if excuses:
-            own = min(excuses, key=lambda fault: not fault.worker)  # if there is one
+        own = min(excuses, key=lambda fault: not fault.worker, default=None)  # its worker's, if there is one
+        if self.amqp and not (own and own.worker) and self._was_held(run, later):
+            return HELD
+        if own:
             return own.kind if ended or run.over is None else own.kind + AT_WORK
         if any(fault.forgets(run, self.window) for fault in self.faults):
             return UNACCEPTED
-        if self.amqp and self._was_held(run, later):
-            return HELD
         return STARVED if ended and self._starved(run.worker, until) else None
 
     def copied(self, earlier: Sequence[Run], later: Run) -> str | None:
@@ -251,10 +253,10 @@ class Known(NamedTuple):
         return None
 
     def _was_held(self, run: Run, later: Run) -> bool:
-        """Whether its worker was at it when the connections were lost."""
+        """Whether its worker was at it when the connections were lost, and so could not tell of an end."""
         until = run.over or later.began
         return any(
-            not fault.worker and fault.excuses("", run.began, until, self.window) for fault in self.faults
+            fault.kind in LOSES and fault.began <= until and run.began <= fault.over for fault in self.faults
         )
 
     def _killed_during(self, away: Fault, worker: str) -> bool:
