@@ -120,14 +120,21 @@ def test_a_replay_reaches_this_service_alone(app: EventsApp, rabbit: Rabbit, url
     assert noted[-2:] == [("replay", 0), ("replay", 1)]
 
 
-def test_a_canary_and_another_queue_are_refused(app: EventsApp, url: str) -> None:
+def test_a_canary_and_another_queue_are_refused(
+    app: EventsApp, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("postroom.toml").write_text("[queues.configured]", encoding="utf-8")
     die(app, 1)
     with archive.opened(app, url) as dead:
         with pytest.raises(InvalidInput, match="canary"):
             dead.replay(Filter(), canary=True)
-        with pytest.raises(NotFound):
-            dead.replay(Filter(), to="elsewhere")
+        for queue in ("elsewhere", "configured"):
+            with pytest.raises(NotFound, match=queue):
+                dead.replay(Filter(), to=queue)
     assert numbers(app, url) == [1]
+    with postroom.open(url) as store:
+        assert store.queue("configured").stats().depth == 0, "a copy of the event is in the store"
 
 
 def test_what_is_discarded_is_gone_with_its_copies(app: EventsApp, rabbit: Rabbit, url: str) -> None:

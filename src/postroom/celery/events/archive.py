@@ -8,6 +8,7 @@ with archive.opened(app) as dead:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,9 @@ def _room(app: EventsApp) -> Room:
 
 
 def _letters(app: EventsApp, held: Held, store: Room) -> ServiceLetters:
-    room = Room(Shelf(app, held, store.engine), store.config, declare=False)
+    # The store's queues are none of the archive's: an event has no other place to be replayed to.
+    config = dataclasses.replace(store.config, declared={})
+    room = Room(Shelf(app, held, store.engine), config, declare=False)
     letters = ServiceLetters(room, held.queue)
     letters.unread = max(0, held.total - len(held.messages))
     letters.replayed_stay = False
