@@ -104,6 +104,12 @@ def test_an_alert_is_about_metrics_that_exist(rule: dict[str, Any], told: Told) 
     assert by <= set().union(*(told[each.name] for each in found))
 
 
+def test_a_store_that_is_away_or_full_and_a_queue_that_grows_have_their_alerts() -> None:
+    """Spec 4, §20.4."""
+    about = {name for rule in RULES for name in re.findall(r"postroom_\w+", rule["expr"])}
+    assert {"postroom_engine_up", "postroom_messages", "postroom_memory_used_bytes"} <= about
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_an_alert_has_what_prometheus_needs(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
