@@ -14,7 +14,7 @@ run: setup   ## the demo, served over HTTP until Ctrl-C
 	@.venv/bin/postroom demo $(ARGS)
 
 test: lint types   ## everything that must hold: lint, types, tests
-	@bash tools/setup celery56
+	@bash tools/setup celery56 bench race arq
 	@.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: setup   ## rules and formatting

@@ -42,4 +42,11 @@ def add_options(parser: argparse.ArgumentParser, *, minutes: float, json: str) -
     take("--dir", type=Path, default=Path("build"), help="make files below this folder (default: build)")
     take("--json", type=Path, default=Path(json), help=f"keep every value here (default: {json})")
     take("--resume", action="store_true", help="go on with the rounds that are in that file")
-    take("--publish", action="store_true", help="write the tables and plots of the documentation")
+    take(
+        "--publish",
+        type=Path,
+        nargs="?",
+        const=Path(__file__).parents[1],
+        metavar="DIR",
+        help="write the tables and plots of the documentation; DIR: of a copy of it",
+    )

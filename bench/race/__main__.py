@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = _measured(options, size, _present(options.peers))
     print(page.tables(found))
     if options.publish:
-        page.publish(found)
+        page.publish(found, options.publish)
     return 1 if any(one["crashes"] for one in found["disciplines"].values()) else 0
 
 

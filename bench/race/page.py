@@ -232,9 +232,9 @@ def _terms(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{told} {report.machine_line(found['machine'])}."])
 
 
-def publish(found: dict[str, Any]) -> None:
+def publish(found: dict[str, Any], root: Path) -> None:
     """Let these disciplines replace what was published of them, and write everything again."""
-    path = REPO / VALUES
+    path = root / VALUES
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     kept = {
         "machine": found["machine"],
@@ -242,7 +242,7 @@ def publish(found: dict[str, Any]) -> None:
         "disciplines": before.get("disciplines", {}) | _without_words(found["disciplines"]),
     }
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    write(kept)
+    write(kept, root)
 
 
 def _without_words(disciplines: dict[str, Any]) -> dict[str, Any]:
@@ -253,12 +253,12 @@ def _without_words(disciplines: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(found: dict[str, Any]) -> None:
+def write(found: dict[str, Any], root: Path) -> None:
     from bench.race import plots
 
-    path = REPO / PAGE
+    path = root / PAGE
     path.write_text(written(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-    plots.draw(found, REPO / "docs" / "images")
+    plots.draw(found, root / "docs" / "images")
 
 
 def written(text: str, found: dict[str, Any]) -> str:
@@ -267,4 +267,4 @@ def written(text: str, found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    write(json.loads((REPO / VALUES).read_text(encoding="utf-8")))
+    write(json.loads((REPO / VALUES).read_text(encoding="utf-8")), REPO)

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _round(stores.curves, book.parts.setdefault(name, {"load": [], "engines": {}}))
     print(page.tables(book.found))
     if options.publish:
-        page.publish(book.found)
+        page.publish(book.found, options.publish)
     return 0
 
 

@@ -94,21 +94,21 @@ def _cell(values: Sequence[float], form: str) -> str:
     return middle if least == most else f"{middle} [{least}..{most}]"
 
 
-def publish(found: dict[str, Any]) -> None:
+def publish(found: dict[str, Any], root: Path) -> None:
     """Let these curves replace what was published of them, and write everything again."""
-    path = REPO / VALUES
+    path = root / VALUES
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"curves": {}}
     kept = {"machine": found["machine"], "curves": before["curves"] | found["curves"]}
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    write(kept)
+    write(kept, root)
 
 
-def write(found: dict[str, Any]) -> None:
-    path = REPO / PAGE
+def write(found: dict[str, Any], root: Path) -> None:
+    path = root / PAGE
     path.write_text(written(path.read_text(encoding="utf-8"), found), encoding="utf-8")
     for name, curve in found["curves"].items():
         if name in PLOTTED:
-            _draw(name, curve, REPO / "docs" / "images" / f"scaling-{name}.png")
+            _draw(name, curve, root / "docs" / "images" / f"scaling-{name}.png")
 
 
 def written(text: str, found: dict[str, Any]) -> str:
@@ -142,4 +142,4 @@ def _draw(name: str, curve: dict[str, Any], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(json.loads((REPO / VALUES).read_text(encoding="utf-8")))
+    write(json.loads((REPO / VALUES).read_text(encoding="utf-8")), REPO)

@@ -16,9 +16,7 @@ PAGES = [
     *sorted(REPO.glob("docs/**/*.md")),
     *sorted(REPO.glob("examples/**/*.md")),
 ]
-_FENCED = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```$(?=\n+([^\n]*))?", re.DOTALL | re.MULTILINE)
-#: What a reader sees below a block that no test can run.
-_NOT_RUN = re.compile(r"\*Not run by the tests: (.+)\*")
+_FENCED = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"(^|\s)#\s.*$", re.MULTILINE)
 #: Characters between two commands; shlex gives runs of them as one token.
 _BETWEEN = set("\n|&;()")
@@ -29,8 +27,6 @@ class Block(NamedTuple):
     line: int
     kind: str
     text: str
-    #: Why no test runs it; "" if one does.
-    not_run: str
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -49,9 +45,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def _block(page: Path, text: str, found: re.Match[str]) -> Block:
     line = text.count("\n", 0, found.start()) + 1
-    marked = _NOT_RUN.fullmatch((found[4] or "").strip())
-    reason = marked[1] if marked else ""
-    return Block(str(page.relative_to(REPO)), line, found[2], textwrap.dedent(found[3]), reason)
+    return Block(str(page.relative_to(REPO)), line, found[2], textwrap.dedent(found[3]))
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]

@@ -2,11 +2,9 @@
 
 - `python`: all of a page in order, in one interpreter, in a folder of their own.
 - `sh`: every `postroom`, `celery` and `make` command is read by the real one; what ends by itself is run, and
-  what does not is started and stopped by `test_lasting`.
+  what does not is started and stopped by `test_lasting`. `test_making` has the rest of `make`.
 - `toml`: loaded as a configuration, by the loader that users have.
 - `text`: what comes out of something; `test_samples` makes it, and compares `mermaid` and `markdown`.
-
-A block that can only be run elsewhere says so to the reader, right below it, and is counted here.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from tests.docs.shell import read_celery, read_curl, read_postroom
 #: Languages that somebody here knows how to try, and those that are there to be looked at.
 TRIED = {"python", "sh", "toml", "yaml", "ini", "conf"}
 SEEN = {"text", "mermaid", "markdown"}
-#: As many as there are; each new one needs a reason that a reader understands.
-NOT_RUN = 6
 
 
 def pages(kind: str) -> list[str]:
@@ -45,17 +41,12 @@ def test_every_block_says_what_it_is() -> None:
     assert len(BLOCKS) > 90
 
 
-def test_what_cannot_be_run_says_why() -> None:
-    marked = [f"{block}: {block.not_run}" for block in BLOCKS if block.not_run]
-    assert len(marked) == NOT_RUN, marked
-
-
 # ---- Python ----------------------------------------------------------------------------------------
 
 
 def scripts(page: str) -> list[str]:
     """What is no file: to be run as it stands, one after the other."""
-    return [block.text for block in of("python", page) if not (block.file or block.not_run)]
+    return [block.text for block in of("python", page) if not block.file]
 
 
 @pytest.mark.parametrize("page", [page for page in pages("python") if scripts(page)])
@@ -87,8 +78,8 @@ def test_the_tutorial_can_be_pasted_into_an_interpreter() -> None:
 ELSEWHERE = ("docs/how-to/dead-letters.md", "examples/")
 #: What has to be told to end, and what never does.
 ENDS_BY = {"top": ["--once"], "event tail": ["--for", "100ms"], "worker": ["--drain"]}
-#: Started, or checked, by test_deploying.
-DEPLOYED = {"systemctl", "uvicorn"}
+#: Carried out by test_deploying and test_systemd.
+DEPLOYED = {"cd", "runuser", "systemctl", "uvicorn"}
 #: The files that a page shows.
 FILES = {page: {block.file for block in BLOCKS if block.page == page} for page in pages("sh")}
 NEVER_ENDS = {"serve", "keeper run", "celery worker", "events worker", "demo"}

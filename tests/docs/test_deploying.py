@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +19,7 @@ from postroom.config import Config, load
 from postroom.findings import Level
 from tests.cli.inside import Inside
 from tests.cli.shell import CLEAN, Shell
-from tests.docs.blocks import Block, commands, of, write_files
+from tests.docs.blocks import Block, of, write_files
 from tests.docs.shell import read_postroom
 from tests.redis import servers
 
@@ -52,54 +49,6 @@ def test_workers_of_a_role_work(
     inside.run("message", "put", "chat", '{"who": "bob"}', "--kind", "joined")
     worked = Shell(tmp_path).run("worker", "--role", "fast", "--drain").stdout
     assert sorted(worked.splitlines()) == ["bob joined", "to ada"]
-
-
-# ---- systemd ---------------------------------------------------------------------------------------
-
-UNITS = shown("run-under-systemd.md", "ini")
-
-
-def unit(block: Block) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(strict=True)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
-    parser.read_string(block.text)
-    return parser
-
-
-@pytest.mark.parametrize("block", UNITS, ids=lambda block: Path(block.file).name)
-def test_systemd_takes_the_units(block: Block, tmp_path: Path) -> None:
-    """As they stand, but for a program and a user that this machine has."""
-    program = shutil.which("systemd-analyze")
-    if not program:
-        assert unit(block)["Install"]["WantedBy"] == "multi-user.target"
-        return
-    text = block.text.replace("/srv/shop/.venv/bin/postroom", "/bin/true").replace("User=shop", "User=daemon")
-    file = tmp_path / Path(block.file).name.replace("@.", "@fast.")
-    file.write_text(text.replace("/srv/shop", str(tmp_path)), encoding="utf-8")
-    ran = subprocess.run(
-        [program, "verify", "--man=no", "--recursive-errors=no", str(file)],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_what_units_start_and_how_long_they_wait(tmp_path: Path) -> None:
-    (matrix,) = shown("run-under-systemd.md", "toml")
-    role = loaded(matrix.text, tmp_path).role("fast")
-    worker, server = map(unit, UNITS)
-    for each, command in ((worker, "worker"), (server, "serve")):
-        assert read_postroom(each["Service"]["ExecStart"].split()[1:]) == [command]
-    assert worker.getint("Service", "TimeoutStopSec") * 1_000 > role.stop_timeout
-    assert server.getint("Service", "TimeoutStopSec") > 10, "what a server gives its requests"
-
-
-def test_only_units_of_the_page_are_started() -> None:
-    (script,) = shown("run-under-systemd.md", "sh")
-    started = [
-        word for line in commands(script.text) if line[:2] == ["systemctl", "enable"] for word in line[3:]
-    ]
-    names = {Path(block.file).name.removesuffix(".service") for block in UNITS}
-    assert started and {re.sub(r"@.*", "@", name) for name in started} == names
 
 
 # ---- Kubernetes ------------------------------------------------------------------------------------
