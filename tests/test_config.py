@@ -534,22 +534,25 @@ def test_a_projects_file_without_our_part_is_not_ours_to_judge(
 
 # ---- The queue matrix -----------------------------------------------------------------------------
 
-#: A worker's hands; seconds: visibility timeout; attempts; seconds: first wait, SLA; dead-letter name.
+#: A worker's hands; seconds: visibility timeout; attempts; seconds: first wait, SLA; dead-letter name, and
+#: what to do about it (the first in our words: all of them are kept, nothing has to be rerouted).
 MATRIX = {
-    "fast_default": (20, 30, 4, 5, 2, "dlq_fast"),
-    "notifications_email": (10, 60, 6, 10, 5, "dlq_fast"),
-    "chat_events": (15, 15, 3, 3, 1, "dlq_fast"),
-    "heavy_settlements": (4, 600, 6, 60, 60, "dlq_heavy"),
-    "heavy_payouts": (4, 900, 7, 90, 120, "dlq_heavy"),
-    "media_processing": (6, 300, 5, 30, 45, "dlq_heavy"),
-}
+    "fast_default": (20, 30, 4, 5, 2, "dlq_fast", "Rerouted to dlq_fast: process per DLQ SOP"),
+    "notifications_email": (10, 60, 6, 10, 5, "dlq_fast", "Contact comms team, inspect template errors"),
+    "chat_events": (15, 15, 3, 3, 1, "dlq_fast", "Replay after fixing upstream message"),
+    "heavy_settlements": (
+        4, 600, 6, 60, 60, "dlq_heavy", "Manual replay via `python manage.py replay_task <id>`",
+    ),
+    "heavy_payouts": (4, 900, 7, 90, 120, "dlq_heavy", "Escalate to finance, sync with PSP"),
+    "media_processing": (6, 300, 5, 30, 45, "dlq_heavy", "Verify object exists in S3, then replay"),
+}  # fmt: skip
 POOLS = {"fast": (20, None), "heavy": (4, 0), "media": (6, 0), "beat": (1, 0)}
 
 
 def test_the_queue_matrix_of_the_marketplace_is_what_was_specified() -> None:
     config = load(REPO / "examples" / "marketplace" / "postroom.toml", environ={})
     assert set(config.declared) == {*MATRIX, "beat"}
-    for queue, (hands, timeout, attempts, wait, sla, dead_letter) in MATRIX.items():
+    for queue, (hands, timeout, attempts, wait, sla, dead_letter, action) in MATRIX.items():
         policy = config.declared[queue]
         assert config.share(queue) == Share(hands)
         assert policy.ack_timeout == timeout * 1_000
@@ -559,7 +562,7 @@ def test_the_queue_matrix_of_the_marketplace_is_what_was_specified() -> None:
         assert policy.jitter
         assert policy.sla_p95 == sla * 1_000
         assert policy.dead_letter == dead_letter
-        assert policy.on_dead
+        assert policy.on_dead == action
     assert config.declared["beat"] == Policy(ack_timeout="5m", retries=0)
     assert {name: (role.concurrency, role.prefetch) for name, role in config.roles.items()} == POOLS
     worked = [queue for role in config.roles.values() for queue in role.queues]

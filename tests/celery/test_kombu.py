@@ -100,9 +100,10 @@ def send(connection: Any, queue: str, body: Any, **options: Any) -> None:
 
 
 def test_the_more_urgent_comes_first_and_equals_in_order(connection: Any) -> None:
-    priorities = [0, 255, 7, 0, 255, 7]
-    for n, priority in enumerate(priorities):
-        send(connection, "jobs", n, priority=priority)
+    """What says nothing has 0."""
+    options = [{"priority": 0}, {"priority": 255}, {"priority": 7}, {}, {"priority": 255}, {"priority": 7}]
+    for n, said in enumerate(options):
+        send(connection, "jobs", n, **said)
     got = [message.payload for message in Inbox(connection, Queue("jobs")).take(6)]
     assert got == [1, 4, 2, 5, 0, 3]
 

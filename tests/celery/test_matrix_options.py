@@ -33,6 +33,10 @@ jitter = false
 
 [queues.beat]
 retries = 0
+
+[queues.spread]
+tasks = ["spread.*"]
+backoff = "2^n * 100s"
 """
 
 
@@ -70,6 +74,30 @@ def test_the_matrix_wins_over_celerys_defaults(app: Celery, config: Config) -> N
     made = retries(app, config, "fast.a")
     assert (made.queue(), made.limit()) == ("fast", 3)
     assert [made.wait(n) for n in range(4)] == [5, 10, 20, 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("spread.a", {}), ("fast.jittery", {"retry_backoff": 100, "retry_jitter": True})],
+    ids=["as the matrix has it by default", "as the task says"],
+)
+def test_waits_are_spread(app: Celery, config: Config, name: str, options: dict[str, Any]) -> None:
+    made = retries(app, config, name, **options)
+    for earlier, most in ((0, 100), (2, 400)):
+        waits = [made.wait(earlier) for _ in range(200)]
+        assert 0 <= min(waits) < most * 0.2 < most * 0.8 < max(waits) <= most
+    still = retries(app, config, "spread.still", retry_jitter=False)
+    assert [still.wait(n) for n in range(3)] == [100, 200, 400]
+
+
+def test_a_task_s_own_list_of_errors_wins(app: Celery) -> None:
+    task = a_task(app, "fast.own_list", autoretry_for=(KeyError,))
+    task.push_request(
+        id="1", args=(), kwargs={}, retries=0, called_directly=False, postroom_queue="fast", postroom_left=1
+    )
+    with pytest.raises(OSError, match="away") as error:
+        task.run()
+    assert not isinstance(error.value, Retry)
 
 
 def test_no_task_is_stopped_by_the_time_that_handlers_have(app: Celery, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_without_a_keeper_it_stays_overdue_and_that_is_said(
         eyes = look(alone, "/processing")
         left = eyes.page.get_by_role("table", name="Processing").locator("time.countdown")
         expect(left).to_have_text("Overdue")
+        expect(left).to_have_attribute("data-phase", "over")
         expect(eyes.page.get_by_role("status").filter(has_text="1 overdue")).to_be_visible()
         expect(eyes.page.get_by_role("alert")).to_contain_text("No keeper is running")
         room.queue("slow").cancel(id, processing=True)

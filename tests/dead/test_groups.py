@@ -83,6 +83,7 @@ def test_a_group_as_json(room: Room, dead: DeadLetters) -> None:
 def test_what_is_known_is_kept_with_who_and_when(room: Room, dead: DeadLetters) -> None:
     bury(room, "chat_events", 1, failure=SLOW)
     assert dead.incident("slow") is None
+    before = room.engine.now()
     with audit.acting("ada"):
         dead.note("slow", status="Acknowledged", bucket="Transient", link="https://example.org/7")
     with audit.acting("bob"):
@@ -92,6 +93,8 @@ def test_what_is_known_is_kept_with_who_and_when(room: Room, dead: DeadLetters) 
         "the mail server was down", "deployed", "https://example.org/7",
     )  # fmt: skip
     assert [change.author for change in incident.changes] == ["ada", "bob"]
+    first, second = incident.changes
+    assert before <= first.at <= second.at == incident.at <= room.engine.now()
     assert incident.changes[1].what["note"] == "restarted it"
     assert dead.incident("slow") == incident
     assert dead.groups().groups[0].incident == incident

@@ -46,6 +46,7 @@ def test_a_long_ladder_has_more_than_23_days_in_one_round(stage: Stage, rabbit: 
     (letter,) = rabbit.peek(queue)
     assert sum(name.startswith("postroom-rung-") for name in letter.headers) == 7
     assert "postroom-left" not in letter.headers
+    assert f"delayed   {queue}  1\n" in stage.command("stats").stdout
 
 
 def test_one_queue_brings_all_events(stage: Stage, rabbit: Rabbit) -> None:

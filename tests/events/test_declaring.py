@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +33,23 @@ def test_declaring_needs_no_broker() -> None:
     assert paid.name == "billing.invoice.paid"
     assert str(inspect.signature(paid)) == "(number: 'int', *, amount: 'float' = 0.0) -> 'None'"
     assert app.handlers.of("billing.invoice.paid") == [on_paid.name]
+
+
+def test_handlers_are_where_imports_says(tmp_path: Path) -> None:
+    """Spec 2, "Configuration": `imports`, by the command that says what a service needs."""
+    (tmp_path / "service.py").write_text(
+        "from postroom.celery.events import events_app\n"
+        f"app = events_app('billing', broker_url={NOWHERE!r}, imports=['handlers'])\n"
+    )
+    (tmp_path / "handlers.py").write_text(
+        "from service import app\n@app.handler('shop.order.placed')\ndef on_placed(number): ...\n"
+    )
+    command = [sys.executable, "-m", "postroom.cli", "events", "topology", "service", "--dry-run"]
+    ran = subprocess.run(
+        command, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert "queue     billing.v1.event.shop.order.placed" in ran.stdout, ran.stderr
 
 
 def test_what_the_body_raises_is_raised_and_nothing_is_published() -> None:
@@ -131,7 +152,12 @@ def test_a_topology_has_a_queue_for_each_rung_and_event_and_the_archive() -> Non
         "s.v1.retry.1s", "s.v1.retry.2s", "s.v1.retry.4s", "s.v1.event.a.b", "s.v1.archive",
         "s.v1.lost",
     ]  # fmt: skip
-    declared = {exchange.name for exchange in topology.exchanges} | {queue.name for queue in topology.queues}
+    exchanges = [exchange.name for exchange in topology.exchanges]
+    assert [name for name in exchanges if not name.startswith("s.v1.")] == ["events"]
+    (archive,) = [queue for queue in topology.queues if queue.name == "s.v1.archive"]
+    assert archive.arguments["x-message-ttl"] == 7 * 24 * 3_600_000
+    assert archive.arguments["x-max-length"] == 10_000
+    declared = {*exchanges} | {queue.name for queue in topology.queues}
     assert all({binding.source, binding.target} <= declared for binding in topology.bindings)
     assert all(
         queue.arguments.get("x-dead-letter-exchange", "events") in declared for queue in topology.queues

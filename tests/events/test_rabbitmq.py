@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,23 @@ def saying(rabbit: Rabbit, name: str) -> tuple[EventsApp, Event[[int]]]:
     with app.connection_for_write() as connection:
         declare(connection, app.topology)
     return app, said
+
+
+def test_a_publish_returns_when_it_is_confirmed_and_not_before(rabbit: Rabbit) -> None:
+    app, event = saying(rabbit, "confirming")
+    with proxied(rabbit.port) as proxy, ThreadPoolExecutor(1) as pool:
+        app.conf.broker_url = app.conf.broker_write_url = f"amqp://guest:guest@127.0.0.1:{proxy.port}//"
+        event(0)
+        assert rabbit.count(app.queue_of("confirming.number.said")) == 1, "there when the call is over"
+        proxy.stall()
+        publishing = pool.submit(event, 1)
+        with pytest.raises(TimeoutError):
+            publishing.result(1)
+        proxy.cut()
+        proxy.mend()
+        publishing.result(60)
+        app.publisher.close()
+    assert rabbit.count(app.queue_of("confirming.number.said")) == 2
 
 
 def test_what_was_not_confirmed_is_sent_again_and_counted(rabbit: Rabbit) -> None:

@@ -47,6 +47,17 @@ def test_each_service_gets_every_event_once_and_a_failing_one_bothers_no_other(s
 
 
 @pytest.mark.timeout(240)
+def test_two_services_that_fail_do_not_multiply_an_event(stage: Stage) -> None:
+    services = ("billing", "mailing")
+    for service in services:
+        stage.worker(service)
+    stage.publish("shop.order.placed", 0, fail_in=" ".join(map(stage.name, services)), times=3)
+    stage.until(lambda: all(len(stage.lines("placed", service)) >= 4 for service in services))
+    for service in services:
+        assert [line["retries"] for line in stage.lines("placed", service)] == [0, 1, 2, 3]
+
+
+@pytest.mark.timeout(240)
 def test_of_several_handlers_only_the_failing_one_is_retried(stage: Stage) -> None:
     stage.worker("billing")
     stage.publish("shop.stock.low", "tea")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,6 +68,21 @@ def test_an_archive_that_fills_up_warns_and_then_counts_what_it_drops(
     app.publisher.close()
 
 
+def test_an_archive_lets_go_of_what_is_old_and_tells(
+    rabbit: Rabbit, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    app = service(rabbit, "forgetting", archive_retention="1s")
+    die(app, 1)
+    wait_until(lambda: rabbit.count(app.names.lost) == 1, lambda: "it is kept for longer")
+    assert rabbit.count(app.names.archive) == 0
+    app.watch.look()
+    (lost,) = told(caplog, "events.archive_lost")
+    assert (lost.count, lost.reasons) == (1, {"expired": 1})
+    assert 'postroom_events_archive_lost_total{reason="expired",service="forgetting"} 1.0' in metrics(app)
+    app.publisher.close()
+
+
 def test_an_archive_that_grows_old_warns_too(
     rabbit: Rabbit, caplog: pytest.LogCaptureFixture, tmp_path: Any
 ) -> None:
@@ -89,6 +105,17 @@ def test_an_archive_that_grows_old_warns_too(
     app.publisher.close()
 
 
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    """A worker inside of this process sets up its logging, for whoever comes after it as well."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("logging_kept")
 def test_a_queue_that_is_gone_is_consumed_anew_by_who_was_not_told(
     rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ ran is put again, as the dead letter that it is.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from typing import Any
 
@@ -21,7 +20,7 @@ from postroom import deadletters
 from postroom.celery.retrying import LEFT, Again, policy_for
 from postroom.celery.working import BROKER, QUEUE, broker_of
 from postroom.celery.wrapping import ATTEMPTS
-from postroom.delivery import Delivery
+from postroom.delivery import Delivery, retry_delay
 from postroom.errors import PostroomError
 from postroom.model import Failure, Verb
 from postroom.policy import Policy
@@ -32,7 +31,6 @@ log: logging.Logger = logging.getLogger(__name__)
 #: engine takes the message back, or two would work on it.
 _SOFT, _HARD = 0.9, 0.95
 _EXPIRED = Failure(type="Expired", text="nobody took the task before it expired")
-_chance = random.Random()
 
 
 class Request(CelerysRequest):
@@ -135,7 +133,7 @@ class Request(CelerysRequest):
         policy = self._policy() if self._delivery else None
         if policy is None or self._delivery is None:
             return None
-        return policy.backoff.delay(self._delivery.attempt, _chance if policy.jitter else None)
+        return retry_delay(policy, self._delivery.attempt)
 
     def _keep_dead(self, failure: Failure) -> None:
         if self._office is None or self._delivery is None or self._policy() is None:

@@ -92,6 +92,25 @@ class ThreadContract(ContractBase):
         assert sorted(claimed) == sorted(ids)
         assert (self.stats.depth, self.stats.processing) == (0, 0)
 
+    def test_what_ran_out_comes_back_once_however_many_look_for_it(self) -> None:
+        ids = self.put_many(500)
+        self.claim(500, start=0)
+        self.keep_in_touch("30001ms")
+        swept, claimed = list[int](), list[str]()
+
+        def sweep() -> None:
+            for _ in range(10):
+                swept.append(self.engine.sweep(self.queue, limit=40).reclaimed)
+
+        def consume() -> None:
+            while len(claimed) < len(ids) and (found := self.claim_ids(20)):
+                claimed.extend(found)
+
+        self.together(sweep, consume, sweep, consume)
+        assert sorted(claimed) == sorted(ids)
+        assert sum(swept) <= self.counter("reclaimed") == len(ids)
+        assert (self.stats.depth, self.stats.processing) == (0, len(ids))
+
     def test_one_id_put_by_many_is_created_once(self) -> None:
         message, created = self.message(), list[bool]()
         self.together(*[lambda: created.append(self.put_again(message.id))] * 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.model import Action
+from postroom.model import Action, Outcome
 from postroom.testing.contract.base import MINUTE, SECOND, ContractBase
 
 
@@ -84,6 +84,18 @@ class PlaceContract(ContractBase):
         self.take(start=start)
         self.run_out()
         assert self.claim_ids() == [first, second]
+
+    @pytest.mark.parametrize("way", ["released", "reclaimed", "retried"])
+    def test_what_comes_back_is_as_urgent_as_it_was(self, way: str) -> None:
+        low, high = self.put(priority=1), self.put(priority=9)
+        for delivery in self.claim(2, start=0):
+            if way == "released":
+                assert self.release(delivery) is Outcome.OK
+            elif way == "retried":
+                assert self.retry(delivery, delay=SECOND) is Outcome.OK
+        normal = self.put(priority=5)
+        self.run_out()
+        assert self.claim_ids() == [high, normal, low]
 
     def test_a_delayed_message_stands_where_its_due_time_is(self) -> None:
         delayed = self.put(delay=10 * SECOND)
