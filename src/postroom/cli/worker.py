@@ -157,7 +157,7 @@ def ls(url: Url = None, json: Json = False) -> None:
     """List who works in the room: whichever program, process and machine it is.
 
     Every worker, also one of Celery's, shows itself every ten seconds. One that stops is gone at once;
-    one that was killed is lost after 30 seconds and forgotten after 5 minutes.
+    one that was killed is lost after 30 seconds and forgotten after 15 minutes.
 
     \b
     Examples:

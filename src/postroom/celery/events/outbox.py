@@ -105,8 +105,7 @@ class Outbox:
 class Relay:
     """Publishes what is in the outbox, in a thread of its own while its `with` lasts. Several may run.
 
-    SQLite cannot lock rows, and its one write lock is not held while a broker is waited for: two relays that
-    look at the same moment publish an event twice there, with the same `event_id`.
+    Where a database can lock rows they share the work; on SQLite, which cannot, they take turns.
     """
 
     def __init__(self, app: EventsApp, engine: Engine) -> None:
