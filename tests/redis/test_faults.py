@@ -287,6 +287,18 @@ def receipt(delivery: Leased) -> Receipt:
     return Receipt(QUEUE, delivery.message.id, delivery.token)
 
 
+def test_a_clock_that_was_far_ahead_does_not_use_up_the_rate(server: Server) -> None:
+    failover = Failover(server, "72h")
+    failover.engine.declare(QUEUE, Policy(lease="3s", rate="1/s"))
+    assert len(failover.claim(1)) == 1
+    failover.happen()
+    assert len(failover.claim(1)) == 1
+    assert failover.claim(1) == []
+    failover.clock.advance("1s")
+    assert len(failover.claim(1)) == 1
+    failover.engine.close()
+
+
 @pytest.mark.parametrize(("behind", "still"), [("60s", 60), ("10m", 600)])
 def test_the_clock_of_a_new_primary_is_behind(server: Server, behind: str, still: int) -> None:
     """Nothing is taken from the living or given out twice; what the dead held comes back that much later."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -285,6 +285,47 @@ def test_a_clock_that_was_far_ahead_for_a_moment_does_not_stop_time(path: Path, 
     assert len(engine.claim(QUEUE, ClaimRequest(n=9)).deliveries) == 1
     clock.advance("1s")
     assert len(engine.claim(QUEUE, ClaimRequest(n=9)).deliveries) == 1
+    engine.close()
+
+
+def once_far_ahead(path: Path, clock: ManualClock, span: str, call: Callable[[SqliteEngine], object]) -> None:
+    """One call by somebody whose clock is so far ahead."""
+    ahead = ManualClock(clock())
+    ahead.advance(span)
+    wrong = SqliteEngine(File(str(path)), ahead)
+    call(wrong)
+    wrong.close()
+
+
+def test_a_clock_that_was_far_ahead_makes_nothing_early_later(path: Path, clock: ManualClock) -> None:
+    once_far_ahead(path, clock, "25h", put)
+    engine = SqliteEngine(File(str(path)), clock)
+    put(engine, NewMessage(delay=20 * 3_600_000))
+    clock.advance("2h")  # the wrong time is less than a day ahead by now
+    assert engine.claim(QUEUE, ClaimRequest(n=9)).deliveries == []
+    engine.close()
+
+
+def test_a_clock_that_was_far_ahead_does_not_keep_the_dead_alive(path: Path, clock: ManualClock) -> None:
+    engine = SqliteEngine(File(str(path)), clock)
+    put(engine, NewMessage())
+    engine.claim(QUEUE, ClaimRequest(lease=30_000))
+    once_far_ahead(path, clock, "48h", put)
+    for _ in range(12):
+        clock.advance("5s")
+        engine.sweep(QUEUE)
+    assert engine.stats(QUEUE).ready == 1
+    engine.close()
+
+
+def test_a_clock_that_was_far_ahead_does_not_use_up_the_rate(path: Path, clock: ManualClock) -> None:
+    engine = SqliteEngine(File(str(path)), clock)
+    engine.declare(QUEUE, Policy(rate="1/s"))
+    put(engine, NewMessage(), NewMessage())
+    once_far_ahead(path, clock, "72h", lambda wrong: wrong.claim(QUEUE, ClaimRequest()))
+    engine.claim(QUEUE, ClaimRequest())
+    clock.advance("2s")
+    assert len(engine.claim(QUEUE, ClaimRequest()).deliveries) == 1
     engine.close()
 
 

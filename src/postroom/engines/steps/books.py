@@ -42,6 +42,10 @@ class Books(abc.ABC):
 
         Calls soon after another are not noted, so that asking in vain need not write anything.
         """
+        if now < self.last_call:  # a clock that was far ahead for a moment has left its times behind
+            self.last_call = now
+            self.grace_until = min(self.grace_until, now + self.policy.lease)
+            self.bucket_at = min(self.bucket_at, now)  # else nothing would be earned until then
         silence = now - self.last_call
         if grace := self.policy.grace(silence):
             self.grace_until = now + grace

@@ -204,6 +204,9 @@ local function allowance()
     local found = call('HMGET', META, 'bucket', 'bucket_at')
     bucket, bucket_at = tonumber(found[1]), tonumber(found[2])
   end
+  if bucket_at > now + GLITCH then
+    bucket, bucket_at = policy.rate_full, now -- else nothing would be earned until then
+  end
   bucket = min(policy.rate_full, bucket + max(0, now - bucket_at) * policy.rate_count)
   bucket_at = max(bucket_at, now)
   return floor(bucket / policy.rate_per)
