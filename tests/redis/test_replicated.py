@@ -187,6 +187,22 @@ def test_a_replica_that_is_away_is_no_outage(pair: tuple[Server, Server], tmp_pa
         assert (stats.redis_active, stats.spooled, stats.depth) == (True, 0, 1)
 
 
+def test_a_primary_that_is_demoted_while_a_put_waits_may_have_it(tmp_path: Path) -> None:
+    """So it is not worked on here, but moved when there is a primary again."""
+    with servers.replicated() as (primary, replica):
+        spool = f"sqlite:///{tmp_path / 'spool.db'}"
+        with opened(primary.url(), LONG, spool=spool, health_check_timeout="1m") as room:
+            room.queue("q").put("known")
+            replica.kill()
+            putting = threading.Thread(target=room.queue("q").put, args=("waits",))
+            putting.start()
+            until(lambda: primary.ask("INFO", "clients").count(b"blocked_clients:1"), "nobody waits")
+            primary.ask("REPLICAOF", servers.HOST, replica.port)
+            putting.join()
+            assert room.queue("q").claim(timeout=0) is None
+            assert room.queue("q").stats().scheduled == 1
+
+
 def test_what_was_spooled_stays_there_until_a_replica_has_it(tmp_path: Path) -> None:
     with servers.replicated() as (primary, replica):
         url, spool = primary.url(), f"sqlite:///{tmp_path / 'spool.db'}"

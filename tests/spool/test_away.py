@@ -10,11 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from postroom.engine import ClaimRequest
+from postroom.engines.memory import MemoryEngine
 from postroom.engines.spool import SpoolEngine, Switch, debts
-from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull
+from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull, Uncertain
 from postroom.model import (
     NewMessage,
     Outcome,
+    Receipt,
     Settlement,
     State,
     Verb,
@@ -25,6 +27,7 @@ from tests.spool.stage import (
     PATIENCE,
     Remote,
     await_away,
+    await_back,
     await_moved,
     claim,
     eventually,
@@ -207,6 +210,61 @@ def test_the_same_put_twice_is_one_message_whichever_way_it_went(remote: Remote,
     assert len(claim(engine)) == 1
 
 
+def test_a_put_that_no_replica_confirmed_is_repeated_and_only_moved(
+    remote: Remote, engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored(queue: str, messages: list[NewMessage]) -> None:
+        real(queue, messages)
+        raise Uncertain("no replica", ids=[each.id for each in messages])
+
+    real, message = remote.engine.put, NewMessage()
+    monkeypatch.setattr(remote.engine, "put", stored)
+    with pytest.raises(Uncertain):
+        engine.put("q", [message])
+    monkeypatch.undo()
+    remote.refuse()
+    engine.put("q", [message])
+    assert claim(engine) == []
+    remote.answer()
+    await_moved(engine)
+    assert ids(claim(engine)) == [message.id]
+
+
+def test_so_is_one_without_an_answer_that_found_no_room_here(remote: Remote) -> None:
+    message = NewMessage()
+    with opened(remote, capacity=1) as engine:
+        remote.refuse()
+        put(engine)
+        (here,) = claim(engine)
+        remote.answer()
+        await_back(engine)
+        remote.mute("put")
+        with pytest.raises(QueueFull, match="spool"):
+            engine.put("q", [message])
+        remote.refuse()
+        engine.settle("q", [Settlement(here.receipt)])
+        eventually(lambda: engine.side().spooled == 0)
+        engine.put("q", [message])
+        assert claim(engine) == []
+        remote.answer()
+        await_moved(engine)
+        assert ids(claim(engine)) == [message.id]
+
+
+def test_a_dedupe_window_is_known_after_a_restart(quick: None) -> None:
+    remote, spool, message = Remote(), MemoryEngine(), NewMessage()
+    with opened(remote, spool) as engine:
+        engine.declare("q", Policy(dedupe_window="1h"))
+        engine.put("q", [message])
+        remote.refuse()
+        spool.close = lambda: None  # type: ignore[method-assign]  # as a file is there the next time
+        engine.close()
+        with opened(remote, spool) as again:
+            remote.refuse()
+            again.put("q", [message])
+            assert claim(again) == []
+
+
 # --- what cannot be promised ----------------------------------------------------------------------
 
 
@@ -240,6 +298,51 @@ def test_records_topics_looks_and_moves_are_those_of_redis(remote: Remote, engin
         with pytest.raises(EngineUnavailable, match="away"):
             call()
     assert left(engine) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda engine: engine.declare("bad{name}", Policy()),
+        lambda engine: engine.settle("bad{name}", [Settlement(Receipt("bad{name}", "0" * 32, "0" * 16))]),
+        lambda engine: engine.renew("bad{name}", [Receipt("bad{name}", "0" * 32, "0" * 16)], 1_000),
+        lambda engine: engine.renew("q", [Receipt("q", "0" * 32, "0" * 16)], 0),
+        lambda engine: engine.renew("q", [Receipt("other", "0" * 32, "0" * 16)], 1_000),
+    ],
+    ids=["declare", "settle", "renew", "no lease", "another queue"],
+)
+def test_what_redis_would_refuse_for_ever_is_not_owed_to_it(
+    remote: Remote, engine: SpoolEngine, call: Callable[[SpoolEngine], object]
+) -> None:
+    remote.refuse()
+    put(engine)
+    with pytest.raises(InvalidInput):
+        call(engine)
+    assert engine.side().owed == 0
+    remote.answer()
+    await_moved(engine)
+
+
+def test_a_debt_that_redis_refuses_all_the_same_keeps_nobody_away(
+    remote: Remote, engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: object) -> None:
+        raise InvalidInput("not by this release")
+
+    put(engine)
+    put(engine)
+    first, second = claim(engine)
+    remote.refuse()
+    engine.declare("other", Policy())
+    engine.settle("q", [Settlement(first.receipt)])
+    engine.renew("q", [second.receipt], 30_000)
+    for verb in ("declare", "settle", "renew"):
+        monkeypatch.setattr(remote.engine, verb, refuse)
+    remote.answer()
+    await_back(engine)
+    assert engine.side().owed == 0
+    refused = [record for record in caplog.records if "not by this release" in record.getMessage()]
+    assert len(refused) >= 3
 
 
 # --- the bound ------------------------------------------------------------------------------------

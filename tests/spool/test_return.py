@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from postroom.engine import ClaimRequest
 from postroom.engines.memory import MemoryEngine
 from postroom.engines.spool import SpoolEngine, line, parcels, watch
 from postroom.errors import BodyTooLarge, EngineUnavailable, QueueFull
@@ -155,6 +156,31 @@ def test_a_dead_letter_stays_one_with_its_failure(remote: Remote, engine: SpoolE
     assert moved.attempts[0].consumer == "host:7"
     assert moved.message.put_at <= moved.attempts[0].started_at <= (moved.failed_at or 0)
     assert claim(engine) == []
+
+
+@pytest.mark.parametrize("on_expire", ["dead", "drop"])
+@pytest.mark.parametrize("early_acked", [False, True], ids=["local", "held"])
+def test_a_dead_letter_keeps_its_failure_also_when_it_would_have_expired(
+    quick: None, on_expire: Any, early_acked: bool
+) -> None:
+    clock, failure = ManualClock(), Failure(type="CardDeclined", text="no money")
+    remote = Remote(MemoryEngine(clock))
+    with opened(remote, MemoryEngine(clock), clock=clock) as engine:
+        engine.declare("q", Policy(on_expire=on_expire))
+        remote.refuse()
+        if early_acked:
+            engine._line._uncertain = lambda error: True
+            put(engine, ttl=1_000, failure=failure)
+        else:
+            put(engine, ttl=1_000)
+            (leased,) = claim(engine)
+            engine.settle("q", [Settlement(leased.receipt, Verb.BURY, failure=failure)])
+        clock.advance("1h")
+        remote.answer()
+        await_moved(engine)
+        (letter,) = engine.find("q", State.DEAD).entries
+        assert letter.failure
+        assert letter.failure.type == "CardDeclined"
 
 
 @pytest.mark.parametrize(("on_expire", "dead"), [("dead", 1), ("drop", 0)])
@@ -347,6 +373,45 @@ def test_purge_and_drop_mean_both_sides(remote: Remote, engine: SpoolEngine) -> 
     assert engine.purge("q") == 1
     assert engine.drop("q", force=True) == 1
     assert engine.settle("q", [Settlement(leased.receipt)]) == ["gone"]
+
+
+def test_what_is_put_after_a_drop_stays(
+    remote: Remote, engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis goes away when it has dropped the queue, before the spool has."""
+
+    def drop(queue: str, **options: Any) -> int:
+        dropped = real(queue, **options)
+        remote.refuse()
+        engine.put("q", [message])
+        return dropped
+
+    engine.declare("q", Policy())
+    real, message = remote.engine.drop, NewMessage()
+    monkeypatch.setattr(remote.engine, "drop", drop)
+    engine.drop("q")
+    remote.answer()
+    await_moved(engine)
+    assert ids(claim(engine)) == [message.id]
+
+
+def test_what_a_turn_claimed_there_is_handed_back_when_the_spool_fails(
+    remote: Remote, engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise EngineUnavailable("no space left")
+
+    engine.declare("q", Policy(ack_timeout="1h"))
+    remote.refuse()
+    put(engine)
+    (here,) = claim(engine)
+    remote.answer()
+    await_back(engine)
+    id = put(engine)
+    with monkeypatch.context() as broken, pytest.raises(EngineUnavailable, match="no space left"):
+        broken.setattr(engine.spool, "turn", full)
+        engine.turn("q", [Settlement(here.receipt)], (), ClaimRequest(lease=3_600_000))
+    eventually(lambda: ids(claim(engine)) == [id])
 
 
 def test_a_full_spool_store_is_said_to_who_puts(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:

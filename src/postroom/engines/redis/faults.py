@@ -21,6 +21,7 @@ _REPLICA = "this is a replica, which takes no writes; nothing was changed: a fai
 _DOWN = "the cluster does not serve this slot at the moment; nothing was changed, try again"
 _TRY_AGAIN = "the keys are just being moved to another node; nothing was changed, try again"
 _CROSS_SLOT = "the keys of one call live in different slots; nothing was changed"
+_UNBLOCKED = "the server became a replica; whether it was done is not known: repeat it with the same id"
 _NO_REPLY = "no answer; whether it was done is not known: repeat it with the same id"
 _PASSWORD = "the user name or the password is wrong, or one is missing: check the URL"  # noqa: S105 — a text
 _NO_DB = "there is no such database: check the number in the URL (a cluster has only 0)"
@@ -53,13 +54,16 @@ _BY_CLASS: list[tuple[type[Exception], _Fault]] = [
 #: So begins every answer of a server in which a script has run for longer than busy-reply-threshold (5 s).
 _SCRIPT_RUNS = "BUSY "
 
+#: So begins the answer of a server that became a replica, to whoever was waiting for something.
+_WAIT_ENDED = "UNBLOCKED "
+
 #: Replies for which the client has no class of its own (or only newer ones have), by their beginning.
 _BY_TEXT: list[tuple[str, _Fault]] = [
     (_SCRIPT_RUNS, (EngineBusy, _BUSY)),
     ("DB index is out of range", (ConfigError, _NO_DB)),
     ("SELECT is not allowed in cluster mode", (ConfigError, _NO_DB)),
     ("This instance has cluster support disabled", (ConfigError, _NO_CLUSTER)),
-    ("UNBLOCKED ", (EngineUnavailable, _REPLICA)),
+    (_WAIT_ENDED, (EngineUnavailable, _UNBLOCKED)),
 ]
 
 #: `redis.exceptions` says it in two unrelated trees; the second is raised for odd replies of a server.
@@ -88,7 +92,8 @@ def fault(error: Exception, where: str) -> PostroomError:
 
 def is_uncertain(error: BaseException) -> bool:
     """Whether what this error ended may have been done all the same."""
-    return isinstance(error.__cause__, NoReply)
+    cause = error.__cause__
+    return isinstance(cause, NoReply) or str(cause).startswith(_WAIT_ENDED)
 
 
 def is_busy(error: Exception) -> bool:

@@ -1,14 +1,15 @@
 """Redis with a local durable spool: what is put while Redis is away is kept, worked on here, moved later.
 
 `open("redis://…", spool="sqlite:///spool.db")`. The parts: `line` is the way to Redis and knows whether it
-is open, `errands` bounds every call over it, `debts` keeps what Redis is still to be told, `mover` empties
-the spool, `watch` is the thread that looks for the return. The decisions (why: docs/decisions/0006):
+is open, `errands` bounds every call over it, `debts` keeps what Redis is still to be told, `doubts` what it
+may have, `mirror` what queues promise; `mover` empties the spool, `watch` is the thread that looks for the
+return. The decisions (why: docs/decisions/0006):
 
 - **Away** is an EngineUnavailable, or no answer within `timeout`. QueueFull, InvalidInput, Conflict,
   Uncertain and ConfigError are answers, and go to the caller. A server of the wrong kind is away until
   it is put right, except at the start, where it is the ConfigError it is without a spool.
 - **What Redis may hold already is only moved**: a put without an answer, and a put that its producer may be
-  repeating (`remember` or a `dedupe_window`). It is *held*: kept in the spool, not claimable. All other
+  repeating (`remember`, a `dedupe_window`, an error that asked for it). It is *held*: kept in the spool, not claimable. All other
   puts are worked on here. A unique key cannot be promised here: EngineUnavailable.
 - **Moving** parks a message first (no local claim can have it any more), puts it to Redis under its own id,
   remembered for 24 h, and then removes it: a crash in between repeats a put, which changes nothing.

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from postroom.engine import Engine
-from postroom.errors import Conflict, EngineUnavailable
-from postroom.limits import MAX_BATCH
+from postroom.errors import Conflict, EngineUnavailable, InvalidInput
+from postroom.limits import MAX_BATCH, check_name
 from postroom.model import Outcome, Receipt, Settlement
 from postroom.policy import Policy
 
@@ -23,7 +23,10 @@ _REPEAT = 2.0
 
 
 class Debts:
-    """Settles, renewals and policies. Thread-safe; gone with the process, and then the leases run out."""
+    """Settles, renewals and policies. Thread-safe; gone with the process, and then the leases run out.
+
+    What Redis would refuse for ever is refused here: one such debt would keep everybody away from it.
+    """
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, Sequence[Settlement]]] = deque(maxlen=MAX_BATCH)
@@ -65,6 +68,8 @@ class Debts:
 
     def owe(self, settlements: Sequence[Settlement]) -> None:
         """Settle these later; EngineUnavailable when too many wait already."""
+        for queue in {settlement.receipt.queue for settlement in settlements}:
+            check_name(queue)
         with self._lock:
             new = sum(each.receipt not in self._settles for each in settlements)
             if len(self._settles) + new > MOST:
@@ -74,19 +79,25 @@ class Debts:
                 self._renewals.pop(settlement.receipt, None)
 
     def renew(self, receipts: Sequence[Receipt], lease: int) -> None:
+        for queue in {receipt.queue for receipt in receipts}:
+            check_name(queue)
         with self._lock:
             for receipt in receipts:
                 if receipt not in self._settles and len(self._renewals) < MOST:
                     self._renewals[receipt] = lease
 
     def declare(self, queue: str, policy: Policy) -> None:
+        check_name(queue)
         with self._lock:
             self._policies[queue] = policy
 
     # --- paying -----------------------------------------------------------------------------
 
     def pay(self, primary: Engine) -> None:
-        """Tell all: first who lives, before anybody is taken for dead. Raises EngineUnavailable."""
+        """Tell all: first who lives, before anybody is taken for dead. Raises EngineUnavailable.
+
+        What it refuses all the same is no longer owed, and complained about.
+        """
         self._pay_renewals(primary)
         for book, told in ((self._repeats, False), (self._settles, True)):
             while settlements := self._some(book):
@@ -94,7 +105,7 @@ class Debts:
         for queue, policy in list(self._policies.items()):
             try:
                 primary.declare(queue, policy)
-            except Conflict as error:
+            except (Conflict, InvalidInput) as error:
                 log.warning("%s", error, extra={"event": "spool.policy_refused", "queue": queue})
             with self._lock:
                 if self._policies.get(queue) is policy:
@@ -108,7 +119,10 @@ class Debts:
                     return
                 queue, lease = first[0].queue, first[1]
                 alike = [r for r, span in self._renewals.items() if r.queue == queue and span == lease]
-            primary.renew(queue, alike[:MAX_BATCH], lease)
+            try:
+                primary.renew(queue, alike[:MAX_BATCH], lease)
+            except InvalidInput as error:
+                _complain(queue, error)
             with self._lock:
                 for receipt in alike[:MAX_BATCH]:
                     self._renewals.pop(receipt, None)
@@ -123,7 +137,11 @@ class Debts:
     def _pay_settles(
         self, primary: Engine, book: dict[Receipt, Settlement], settlements: list[Settlement], told: bool
     ) -> None:
-        outcomes = primary.settle(settlements[0].receipt.queue, settlements)
+        queue, outcomes = settlements[0].receipt.queue, [Outcome.GONE] * len(settlements)
+        try:
+            outcomes = primary.settle(queue, settlements)
+        except InvalidInput as error:
+            _complain(queue, error)
         with self._lock:
             for settlement in settlements:
                 book.pop(settlement.receipt, None)
@@ -134,3 +152,7 @@ class Debts:
                 len(lost),
                 extra={"event": "delivery.lost", "ids": [each.receipt.id for each in lost[:50]]},
             )
+
+
+def _complain(queue: str, error: InvalidInput) -> None:
+    log.error("%s: Redis refuses what it was owed: %s", queue, error, extra={"event": "spool.debt_refused"})

@@ -6,17 +6,20 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import ClassVar, TypeVar
 
-from postroom.checks import check_turn
+from postroom.checks import check_receipts, check_turn
 from postroom.engine import Capabilities, ClaimRequest, Engine, QueueInfo
 from postroom.engines.spool import parcels
 from postroom.engines.spool.bound import CAPACITY, MAX_BYTES, Bound
 from postroom.engines.spool.debts import Debts
+from postroom.engines.spool.doubts import Doubts
 from postroom.engines.spool.errands import Errands
 from postroom.engines.spool.gate import Gate
 from postroom.engines.spool.inspection import inspect
 from postroom.engines.spool.line import Line, Side, Switch, quietly
+from postroom.engines.spool.mirror import Mirror
 from postroom.engines.spool.mover import Mover
 from postroom.engines.spool.only_in_redis import OnlyInRedis
 from postroom.engines.spool.receipts import Split, bare, bare_settlement, marked, with_waiter
@@ -24,9 +27,9 @@ from postroom.engines.spool.records import SpoolRecords
 from postroom.engines.spool.waiting import SpoolWaiter
 from postroom.engines.spool.watch import Watch
 from postroom.engines.steps.engine import wall_clock
-from postroom.errors import Conflict, EngineUnavailable
+from postroom.errors import Conflict, EngineUnavailable, PostroomError, Uncertain
 from postroom.findings import Finding
-from postroom.limits import MAX_BODY
+from postroom.limits import MAX_BODY, check_span
 from postroom.model import (
     Accepted,
     Claimed,
@@ -78,13 +81,14 @@ class SpoolEngine(OnlyInRedis):
         self.spool = spool
         spool.max_body = _ANY_SIZE
         self._clock = clock
-        self._known: dict[str, QueueInfo] = {}
+        self._mirror = Mirror(spool, clock)
         self._waiters: weakref.WeakSet[SpoolWaiter] = weakref.WeakSet()
         self._line = Line(primary, Errands(timeout / 1_000), uncertain, self._switched)
         self._debts = Debts()
+        self._doubts = Doubts()
         self._mover = Mover(spool, self._is_closing)
         self._gate = Gate()
-        self._watch = Watch(self._line, self._debts, self._mover, self._gate, self._restore_policies)
+        self._watch = Watch(self._line, self._debts, self._mover, self._gate, self._mirror.restore)
         self._bound = Bound(capacity, max_bytes, lambda: self._watch.fill)
         self.records: Records = SpoolRecords(self._line)
         try:
@@ -131,31 +135,7 @@ class SpoolEngine(OnlyInRedis):
             self._ask(lambda primary: primary.declare(queue, policy))
         except EngineUnavailable:
             self._debts.declare(queue, policy)
-        known = self._known.get(queue)
-        self._mirror(known._replace(policy=policy) if known else QueueInfo(queue, policy))
-
-    def _mirror(self, info: QueueInfo) -> None:
-        """Have the spool know what a queue promises, for the time when Redis is away."""
-        if self._known.get(info.name) == info:
-            return
-        try:
-            self.spool.declare(info.name, info.policy)
-            if info.paused:
-                until = info.paused_until
-                left = None if until is None else max(1, until - self._clock())
-                self.spool.pause(info.name, info.pause_reason, span=left)
-            else:
-                self.spool.resume(info.name)
-            self._known[info.name] = info
-        except (Conflict, EngineUnavailable) as error:  # then it goes by what it knew before
-            log.info("%s", error, extra={"event": "spool.not_mirrored", "queue": info.name})
-
-    def _restore_policies(self, primary: Engine) -> None:
-        """A Redis that came back empty has forgotten what its queues promise."""
-        wanted = {name: info.policy for name, info in self._known.items() if info.policy != Policy()}
-        there = {info.name for info in primary.queues(list(wanted))}
-        for name in wanted.keys() - there:
-            primary.declare(name, wanted[name])
+        self._mirror.declare(queue, policy)
 
     def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         self._ask(lambda primary: None)  # not while Redis is away
@@ -164,8 +144,9 @@ class SpoolEngine(OnlyInRedis):
         if rest and not force:
             raise Conflict(f"{queue}: there are still messages in the spool; wait until they are moved")
         count = self._line.ask_long(lambda primary: primary.drop(queue, force=force, by=by, why=why))
-        self.spool.drop(queue, force=True, by=by, why=why)
-        self._known.pop(queue, None)
+        with suppress(Conflict):  # it went away meanwhile, and this was put after the drop
+            self.spool.drop(queue, force=force, by=by, why=why)
+        self._mirror.forget(queue)
         return count + rest
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
@@ -174,7 +155,7 @@ class SpoolEngine(OnlyInRedis):
         except EngineUnavailable:
             return self.spool.queues(names)
         for info in infos if names else ():
-            self._mirror(info)
+            self._mirror.note(info)
         return infos
 
     def stats(self, queue: str) -> QueueStats:
@@ -195,18 +176,27 @@ class SpoolEngine(OnlyInRedis):
 
     def put(self, queue: str, messages: Sequence[NewMessage]) -> Accepted:
         self.check_put(messages)
-        window = self._dedupe_window(queue)
+        window = self._mirror.dedupe_window(queue)
         remembered = parcels.remembered(messages, window)
         error: EngineUnavailable | None = None
         if self._line.active:
             try:
                 return self._ask(lambda primary: primary.put(queue, remembered))
+            except Uncertain:
+                self._doubts.note(messages)
+                raise
             except EngineUnavailable as failed:
                 error = failed
+        unsure = error is not None and self._line.is_uncertain(error)
         with self._gate.entered():
             if error is not None or not self._line.active:
-                unsure = error is not None and self._line.is_uncertain(error)
-                return self._spool_put(queue, remembered, unsure or parcels.may_be_repeated(messages, window))
+                held = unsure or self._doubts.about(messages) or parcels.may_be_repeated(messages, window)
+                try:
+                    return self._spool_put(queue, remembered, held)
+                except PostroomError:
+                    if unsure:  # the caller will repeat it, perhaps when nobody remembers why
+                        self._doubts.note(messages)
+                    raise
         return self.put(queue, messages)  # Redis came back meanwhile
 
     def _spool_put(self, queue: str, messages: list[NewMessage], hold: bool) -> Accepted:
@@ -219,10 +209,6 @@ class SpoolEngine(OnlyInRedis):
         if self._line.active:
             self._watch.hurry()
         return accepted
-
-    def _dedupe_window(self, queue: str) -> int:
-        info = self._known.get(queue)
-        return info.policy.dedupe_window if info else 0
 
     # --- deliveries -------------------------------------------------------------------------
 
@@ -247,7 +233,11 @@ class SpoolEngine(OnlyInRedis):
         near = Turned([], [], far.claimed)
         if any_near or here:
             ours = [bare_settlement(each) for each in settles.near(settlements)]
-            near = self._near_turn(queue, ours, list(map(bare, begins.near(starts))), here)
+            try:
+                near = self._near_turn(queue, ours, list(map(bare, begins.near(starts))), here)
+            except BaseException:
+                self._release(far)  # nobody will ever hear of what it claimed
+                raise
         return Turned(
             settles.joined(near.settled, far.settled),
             begins.joined(near.started, far.started),
@@ -303,6 +293,8 @@ class SpoolEngine(OnlyInRedis):
 
     def renew(self, queue: str, receipts: Sequence[Receipt], lease: int) -> list[Outcome]:
         """While Redis is away nobody can lose a delivery of it; its lease is renewed on return."""
+        check_receipts(queue, receipts)
+        check_span("lease", lease)
         split = Split(receipts)
         near = self.spool.renew(queue, split.bare(), lease) if split.any_near else []
         theirs = split.far(receipts)
@@ -356,15 +348,11 @@ class SpoolEngine(OnlyInRedis):
 
     def pause(self, queue: str, reason: str = "", *, span: int | None = None) -> None:
         self._ask(lambda primary: primary.pause(queue, reason, span=span))
-        self._pause_here(queue, True, reason, None if span is None else self._clock() + span)
+        self._mirror.pause(queue, True, reason, None if span is None else self._clock() + span)
 
     def resume(self, queue: str) -> None:
         self._ask(lambda primary: primary.resume(queue))
-        self._pause_here(queue, False, "")
-
-    def _pause_here(self, queue: str, paused: bool, reason: str, until: int | None = None) -> None:
-        if info := self._known.get(queue):
-            self._mirror(info._replace(paused=paused, pause_reason=reason, paused_until=until))
+        self._mirror.pause(queue, False)
 
     def purge(self, queue: str) -> int:
         """Of both sides: what waits in the spool for Redis waits too."""
@@ -408,6 +396,7 @@ class SpoolEngine(OnlyInRedis):
             return
         self._bound.forked()
         self._gate.forked()
+        self._doubts.forked()
         self._waiters = weakref.WeakSet()
         self._debts.forget()
         self._line.forked()

@@ -207,6 +207,10 @@ class Mover:
 
     # --- one mover at a time ----------------------------------------------------------------
 
+    def forked(self) -> None:
+        """In a child: the lock is the parent's."""
+        self._token = new_token().encode()
+
     def _hold(self) -> bool:
         """Take the lock or keep it; False while another process has it."""
         records = self._spool.records

@@ -74,7 +74,8 @@ def restored(entry: Entry, policy: Policy) -> NewMessage:
     """The message to put to Redis. Attempts made here are taken from those it may have."""
     message = entry.message
     if message.content_type == HELD:
-        return _unwrap(message.body)
+        inside = _unwrap(message.body)
+        return inside.replace(expires=None) if inside.failure else inside
     attempts = policy.max_attempts if message.max_attempts is None else message.max_attempts
     return NewMessage(
         id=message.id,
@@ -85,7 +86,8 @@ def restored(entry: Entry, policy: Policy) -> NewMessage:
         priority=message.priority,
         # When it is due now; of one that a mover parked and did not move, only when it was due first.
         due=message.due if is_parked(entry) else entry.due,
-        expires=message.expires,
+        # A dead letter does not expire, and would be refused as late.
+        expires=None if entry.state is State.DEAD else message.expires,
         ack_timeout=message.ack_timeout,
         max_attempts=max(1, attempts - entry.attempt) if entry.attempt else message.max_attempts,
         correlation_id=message.correlation_id,

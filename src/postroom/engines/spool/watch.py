@@ -69,6 +69,7 @@ class Watch:
         """In a child: the thread stayed in the parent, and is replaced when the child does something."""
         self._wake, self._starting = threading.Event(), threading.Lock()
         self._untold = []
+        self._mover.forked()
         self._thread = None
 
     def hurry(self) -> None:
