@@ -140,6 +140,44 @@ def test_what_is_urgent_overtakes_what_waits_behind_a_long_handler(
     assert begun == ["long", "urgent", *range(40)]
 
 
+def test_a_long_handler_holds_up_no_other_hand(live: Room, hire: Hire, gate: threading.Event) -> None:
+    queue = live.queue("q", Policy(keep_done="1h"))
+    begun: list[Any] = []
+
+    def handler(delivery: Delivery) -> None:
+        begun.append(delivery.body)
+        if delivery.body == "long":
+            gate.wait()
+
+    queue.put("long")
+    hire(live, {"q": handler}, concurrency=2)
+    eventually(lambda: begun)
+    time.sleep(3 * dispatcher._STALL)  # nothing moves, for longer than a stall takes
+    for count in range(1, 51):
+        queue.put(count)
+        eventually(lambda count=count: queue.stats().counters["acked"] == count)  # type: ignore[misc]
+    queue.put_many(range(51, 201))
+    eventually(lambda: queue.stats().counters["acked"] == 200)
+    assert begun == ["long", *range(1, 201)]
+    assert queue.stats().counters["claimed"] < 400, "claimed and handed back, again and again"
+
+
+def test_who_has_a_free_hand_begins_what_its_other_hand_took_too_long_for(
+    live: Room, hire: Hire, gate: threading.Event
+) -> None:
+    queue = live.queue("q", Policy(ack_timeout="300ms", max_attempts=2))
+    begun: list[int] = []
+
+    def handler(delivery: Delivery) -> None:
+        begun.append(delivery.attempt)
+        gate.wait()
+
+    queue.put("long")
+    hire(live, {"q": handler}, concurrency=2)
+    eventually(lambda: len(begun) == 2)
+    assert queue.stats().counters["claimed"] < 5
+
+
 def test_a_burst_after_a_pause_is_not_taken_for_a_stall(live: Room, hire: Hire) -> None:
     queue = live.queue("q", Policy(keep_done="1h"))
     hire(live, {"q": lambda delivery: None})

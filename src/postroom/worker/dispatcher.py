@@ -77,7 +77,7 @@ class Dispatcher:
         self._in_hand = 0
         #: The same of each queue with a share.
         self._of_share = dict.fromkeys(self._shares, 0)
-        #: When a hand last finished something, or the first one began after all were idle.
+        #: When a hand last finished something, or a free one was given something.
         self._moved_at = time.monotonic()
         self._attention = Attention()
         self._leaving = False
@@ -232,7 +232,10 @@ class Dispatcher:
 
     def _waits_behind(self) -> bool:
         """Whether others could have something that waits for a hand; a given prefetch is ours to hold."""
-        return self._crew.backlog > 0 or (self._prefetch is None and len(self._held) > 0)
+        # What was given to a free hand does not wait, though that may not have taken it yet.
+        if self._in_hand > self._concurrency and self._crew.backlog > 0:
+            return True
+        return self._prefetch is None and len(self._held) > 0
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
@@ -417,7 +420,7 @@ class Dispatcher:
 
     def _begin(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome is Outcome.OK:
-            if self._in_hand == 0:
+            if self._in_hand < self._concurrency:
                 self._moved_at = time.monotonic()
             self._in_hand += 1
             if self._shares and delivery.queue in self._shares:
