@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroom.delivery import Delivery
-from postroom.errors import Bury, Later, LeaseLost, PostroomError, QueueFull, RateLimited, Retry
+from postroom.errors import Bury, InvalidInput, Later, LeaseLost, PostroomError, QueueFull, RateLimited, Retry
 from postroom.policy import Policy
 from postroom.room import open
 from postroom.version import __version__ as __version__
@@ -23,6 +23,7 @@ __all__ = [
     "Bury",
     "Delivery",
     "Handlers",
+    "InvalidInput",
     "Later",
     "LeaseLost",
     "Policy",

@@ -45,6 +45,7 @@ def test_these_are_the_public_names() -> None:
         "Policy",
         "Worker",
         "Handlers",
+        "InvalidInput",
         "Share",
         "Delivery",
         "PostroomError",
