@@ -11,8 +11,9 @@ import pytest
 
 import postroom
 from postroom.celery.events import archive, events_app
+from postroom.celery.events.publisher import Outgoing
 from postroom.celery.events.standing import look
-from postroom.errors import NotFound
+from postroom.errors import EngineUnavailable, NotFound
 from postroom.model import Failure, NewMessage, State
 from postroom.policy import Policy
 from tests.celery.workers import WorkerProcess
@@ -105,6 +106,47 @@ def test_a_worker_serves_how_its_service_stands_beside_its_room(tmp_path: Path) 
         assert f'postroom_events_archive_filled_ratio{{service="{name}"}}' in text
         assert f'postroom_events_delayed{{rung="{queue}",service="{name}"}} 0.0' in text
         assert f'postroom_messages{{queue="{queue}",state="dead"}} 1.0' in text
+
+
+def test_who_publishes_while_the_store_is_away_is_told_so() -> None:
+    app = events_app("shop", broker_url="postroom+redis://127.0.0.1:1/0")
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1"):
+        app.event("a.b")(lambda: None)()
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1"):  # as what is sent back is
+        app.publisher.publish(Outgoing("", "queue", {"id": "x", "task": "a.b"}, b"[]"))
+
+
+SPLITTING = """
+import os, signal
+from postroom.celery.events.publisher import StorePublisher
+from tests.events.service import app
+
+put = StorePublisher.publish
+
+def killing(self, message):  # the store goes away just before an event is split
+    StorePublisher.publish = put
+    os.kill(int(os.environ["STORE"]), signal.SIGKILL)
+    put(self, message)
+
+StorePublisher.publish = killing
+app.worker_main(["worker", "-P", "solo", "-l", "INFO", "--without-mingle", "--without-gossip"])
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_that_cannot_split_an_event_begins_anew(tmp_path: Path) -> None:
+    persistent = {"appendonly": "yes", "appendfsync": "always"}
+    with servers.single(persistent) as server, Stage(f"postroom+{server.url()}", tmp_path) as stage:
+        environ = {**stage.environ("billing"), "STORE": str(server.pid)}
+        worker = WorkerProcess([sys.executable, "-c", SPLITTING], environ, tmp_path / "w.log", "splitting")
+        stage.workers.append(worker)
+        worker.until_ready()
+        stage.publish("shop.stock.low", "tea")
+        stage.until(lambda: "Connection to broker lost" in worker.log() or worker.process.poll() is not None)
+        server.restart()
+        for what in ("count", "order_more"):
+            stage.until(lambda: stage.lines(what, item="tea"))  # noqa: B023  # at once
+        assert worker.stop() == 0
 
 
 def test_an_event_that_nobody_is_bound_to_is_counted_or_an_error(tmp_path: Path) -> None:

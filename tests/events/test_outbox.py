@@ -13,12 +13,14 @@ import pytest
 from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.orm import Session
 
+from postroom.celery import close_offices
 from postroom.celery.events import EventsApp, events_app, outbox
 from postroom.celery.events.outbox import Relay, event_outbox
 from postroom.errors import NotFound, QueueFull
 from tests.celery.workers import REPO, wait_until
 from tests.events.rabbit import Rabbit
 from tests.events.test_archive import EVENT, service
+from tests.redis import servers
 from tests.sql import postgres
 
 pytestmark = pytest.mark.timeout(300)
@@ -195,6 +197,48 @@ def test_what_nobody_is_bound_to_stays_if_that_is_an_error(rabbit: Rabbit, tmp_p
     app.publisher.close()
     with pytest.raises(NotFound):
         nothing(1)
+
+
+def _lives(relay: Relay) -> bool:
+    return relay._thread is not None and relay._thread.is_alive()
+
+
+def test_a_relay_goes_on_when_its_store_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    persistent = {"appendonly": "yes", "appendfsync": "always"}
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with servers.single(persistent) as server:
+        app = events_app("billing", broker_url=f"postroom+{server.url()}")
+        app.handler(EVENT, name="handler")(checked)
+        paid = app.event(EVENT)(checked)
+        for engine in prepared(url):
+            with Relay(app, engine) as relay, Session(engine) as session:
+                paid.within(session, 1)
+                session.commit()
+                wait_until(lambda: not waiting(engine), lambda: "the first waits")  # noqa: B023  # at once
+                server.kill()
+                paid.within(session, 2)
+                session.commit()
+                # The first time its old connection fails, the second time there is none to be had.
+                wait_until(lambda: caplog.text.count("the outbox waits") == 2 or not _lives(relay), str)
+                assert _lives(relay)
+                server.start()
+                wait_until(lambda: not waiting(engine), lambda: "the relay is dead")  # noqa: B023  # at once
+        app.pool.force_close_all()
+        close_offices()
+
+
+def test_a_relay_goes_on_whatever_its_disk_does(
+    app: EventsApp, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = tmp_path / "shop.db-relay"
+    lock.mkdir()  # a file that cannot be opened
+    for engine in prepared(f"sqlite:///{tmp_path}/shop.db"):
+        with Relay(app, engine), Session(engine) as session:
+            app.declared[EVENT].within(session, 1)
+            session.commit()
+            wait_until(lambda: "the outbox waits" in caplog.text, lambda: caplog.text)
+            lock.rmdir()
+            wait_until(lambda: not waiting(engine), lambda: "the relay is dead")  # noqa: B023  # at once
 
 
 def test_a_full_outbox_refuses(app: EventsApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,12 +31,11 @@ import msgspec
 
 from postroom.celery.events.publisher import WINDOW, Outgoing
 from postroom.celery.events.topology import EXCHANGE
-from postroom.errors import MissingExtra, NotFound, PostroomError, QueueFull
+from postroom.errors import MissingExtra, NotFound, QueueFull
 
 try:
     from sqlalchemy import Column, Engine, MetaData, String, Table, Text, delete, event, func, insert, select
     from sqlalchemy.engine import Connection
-    from sqlalchemy.exc import SQLAlchemyError
     from sqlalchemy.orm import Session
 except ImportError as _error:
     raise MissingExtra(f"pip install 'postroom[sql]' ({_error})") from _error
@@ -170,7 +169,7 @@ class Relay:
             try:
                 self.pass_on()
                 pause = _POLL
-            except (PostroomError, SQLAlchemyError) as error:
+            except Exception as error:  # whatever a broker, a database or a disk raises, the relay goes on
                 pause = min(_LONGEST, pause * 2)
                 log.warning("the outbox waits %g s: %s", pause, error, extra={"event": "events.outbox_waits"})
             self._rung.wait(pause)

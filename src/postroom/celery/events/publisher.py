@@ -244,6 +244,12 @@ class StorePublisher:
 
     def publish(self, message: Outgoing) -> None:
         """Put the event into the queue of every service that is bound to it. Raises as the other one."""
+        try:
+            self._put(message)
+        except OperationalError as error:  # what kombu makes of whatever a new connection may heal
+            raise EngineUnavailable(str(error)) from error
+
+    def _put(self, message: Outgoing) -> None:
         with self._app.producer_pool.acquire(block=True) as producer:
             if message.exchange == EXCHANGE:
                 self._look(producer.channel, message.routing_key)
