@@ -532,6 +532,36 @@ def test_what_nobody_can_read_stops_no_reader_of_broadcasts(
     assert [vars(record)["event"] for record in caplog.records] == ["celery.unreadable"]
 
 
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_what_nobody_can_read_is_a_dead_letter_for_who_gets_it(connection: Any, no_ack: bool) -> None:
+    room = office(connection).room
+    room.queue("jobs").put(b"by somebody else", headers={"k": "[]"})
+    send(connection, "jobs", "ours")
+    channel = connection.channel()
+    assert channel.basic_get("jobs", no_ack=no_ack) is None
+    assert not office(connection).held
+    assert channel.basic_get("jobs", no_ack=no_ack).payload == "ours"
+    until(lambda: room.engine.stats("jobs").dead == 1)
+
+
+def test_an_ack_that_fails_takes_no_message_from_who_gets_it(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(connection, "jobs", "ours")
+    engine, failing = office(connection).room.engine, [EngineUnavailable("away")]
+    real = engine.turn
+
+    def turn(queue: str, settlements: Any, *rest: Any) -> Any:
+        if settlements and failing:
+            raise failing.pop()
+        return real(queue, settlements, *rest)
+
+    monkeypatch.setattr(engine, "turn", turn)
+    assert connection.channel().basic_get("jobs", no_ack=True).payload == "ours"
+    assert not failing
+    until(lambda: engine.stats("jobs").counters["acked"] == 1)
+
+
 def held(stats: Any) -> list[int]:
     """What a queue holds."""
     return [stats.ready, stats.scheduled, stats.processing, stats.dead]

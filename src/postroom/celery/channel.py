@@ -21,7 +21,8 @@ from postroom.celery.presence import begun_tags
 from postroom.celery.qos import QoS as Prefetch
 from postroom.celery.transient import DEFAULT as DEFAULT_EXPIRES
 from postroom.celery.undecoded import Message as Received
-from postroom.celery.wrapping import Payload, publish_id, unwrap, wrap
+from postroom.celery.undecoded import read
+from postroom.celery.wrapping import Payload, publish_id, wrap
 from postroom.engine import ClaimRequest, Engine
 from postroom.errors import PostroomError
 
@@ -282,10 +283,14 @@ class Channel(virtual.Channel):
         if not tagged:
             raise Empty
         ((tag, delivery),) = tagged
+        payload = read(office, tag, delivery)
+        if payload is None:
+            raise Empty
         if no_ack:
             office.settle(tag, soon=True)
-            office.flush()
-        return unwrap(delivery, tag, zero_is_highest=office.options.zero_is_highest)
+            with contextlib.suppress(PostroomError):  # kept by the office, and the message is the caller's
+                office.flush()
+        return payload
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         self.qos.ack(delivery_tag)

@@ -6,7 +6,6 @@ when it had nothing, and ask again when it rings or when its `next_wake` is over
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -15,19 +14,17 @@ from uuid import uuid4
 from postroom.celery.bells import Bells
 from postroom.celery.early import expect
 from postroom.celery.presence import worker_state
-from postroom.celery.wrapping import Payload, unwrap
+from postroom.celery.undecoded import read
+from postroom.celery.wrapping import Payload
 from postroom.delivery import Delivery
 from postroom.engine import ClaimRequest
 from postroom.errors import EngineUnavailable
 from postroom.limits import MAX_BATCH
-from postroom.model import Failure, Verb
 from postroom.rotation import Order, Rotation
 
 if TYPE_CHECKING:
     from postroom.celery.channel import Channel
     from postroom.celery.transport import Transport
-
-log: logging.Logger = logging.getLogger(__name__)
 
 #: A queue that gave nothing and wants to be asked again at once is left alone for this long (seconds).
 _LEAST_WAIT = 0.005
@@ -228,13 +225,8 @@ class Intake:
         if callback is None:  # its consumer was cancelled meanwhile
             self._office.release([tag])
             return
-        try:
-            payload = unwrap(delivery, tag, zero_is_highest=self._office.options.zero_is_highest)
-        except Exception as error:  # somebody else's message: it must not stop the consumer
-            log.exception(
-                "unreadable: %r", delivery, extra={"event": "celery.unreadable", **delivery.log_extra}
-            )
-            self._office.settle(tag, Verb.BURY, Failure.of(error))
+        payload = read(self._office, tag, delivery)
+        if payload is None:
             return
         if queue in channel.no_ack_queues:
             self._office.settle(tag, soon=True)

@@ -1,18 +1,27 @@
-"""A message as kombu's consumers see it: what cannot be decoded is not acked away.
+"""A message as kombu's consumers see it: what cannot be read or decoded is not acked away.
 
 A Celery worker acks a message that it cannot decode, so that it does not come back for ever. Here it is kept
-as a dead letter, with what was wrong with it.
+as a dead letter, with what was wrong with it; and so is what another program has put that is no message of
+kombu's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from kombu.exceptions import ContentDisallowed, DecodeError
 from kombu.transport import virtual
 
 from postroom.celery.presence import worker_state
+from postroom.celery.wrapping import Payload, unwrap
+from postroom.delivery import Delivery
 from postroom.model import Failure, Verb
+
+if TYPE_CHECKING:
+    from postroom.celery.office import Office
+
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Message(virtual.Message):
@@ -34,6 +43,16 @@ class Message(virtual.Message):
             # Before Celery says that it is done: whoever is first is heard.
             self.channel.office.settle(self.delivery_tag, Verb.BURY, _failure(error))
         super().ack(multiple)
+
+
+def read(office: Office, tag: str, delivery: Delivery) -> Payload | None:
+    """The message of a delivery; None: nobody can read it, and it is buried."""
+    try:
+        return unwrap(delivery, tag, zero_is_highest=office.options.zero_is_highest)
+    except Exception as error:  # somebody else's message: it must not stop the consumer
+        log.exception("unreadable: %r", delivery, extra={"event": "celery.unreadable", **delivery.log_extra})
+        office.settle(tag, Verb.BURY, Failure.of(error))
+        return None
 
 
 def _failure(error: BaseException) -> Failure:
