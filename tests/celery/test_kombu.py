@@ -755,6 +755,32 @@ def test_a_flush_that_failed_can_be_repeated(connection: Any, monkeypatch: pytes
     assert [engine.stats(queue).counters["put"] for queue in ("red", "blue")] == [1, 1]
 
 
+def test_a_flush_that_was_put_in_part_is_repeated_without_that_part(connection: Any) -> None:
+    if not hasattr(exceptions, "BatchPublishError"):
+        pytest.skip("kombu before 5.7 has no batches")
+    queue = office(connection).room.queue("jobs", postroom.Policy(capacity=1_000))
+    batch = connection.default_channel.create_publish_batch(5_000)
+    for n in range(1_500):
+        message = connection.default_channel.prepare_message(str(n))
+        batch.publish(message, exchange="", routing_key="jobs")
+    with pytest.raises(exceptions.BatchPublishError, match="1000 messages are safely put, 500 are not"):
+        batch.flush()
+    got = [message.data for message in done(queue)]
+    batch.flush()
+    got += [message.data for message in done(queue)]
+    assert sorted(map(int, got)) == list(range(1_500))
+    batch.flush()
+    assert queue.stats().counters["put"] == 1_500
+
+
+def done(queue: Any) -> Iterator[Any]:
+    """All that a queue holds, worked on to its end."""
+    while deliveries := queue.claim_many(500, 0):
+        for delivery in deliveries:
+            delivery.ack()
+            yield delivery
+
+
 def test_a_group_declares_each_queue_once_and_reaches_what_its_exchange_is_bound_to(
     connection: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from postroom.celery.sparing import spare
-from postroom.errors import PostroomError
+from postroom.errors import PartialPut, PostroomError
 from postroom.model import NewMessage
 
 if TYPE_CHECKING:
@@ -44,7 +44,12 @@ class PublishBatch:
         """Put everything. What raises keeps what was not put: call it again, or `discard`."""
         while self._messages:
             queue, messages = next(iter(self._messages.items()))
-            self.channel.office.put(queue, messages)
+            try:
+                self.channel.office.put(queue, messages)
+            except PartialPut as error:  # what is put may be done by then, and its id forgotten
+                self._messages[queue] = error.refused
+                self._count -= len(messages) - len(error.refused)
+                raise
             del self._messages[queue]
             self._count -= len(messages)
 
