@@ -147,6 +147,11 @@ class Schedules:
             self._due.pop(standing.schedule.name, None)
 
     def _put_here(self, schedule: Schedule, id: str, slot: int) -> Put:
+        if schedule.unwritten:
+            raise Conflict(
+                f"schedule {schedule.name}: its arguments are too large, or none that JSON can say; "
+                "only the program that runs it can put them, and nothing was put"
+            )
         end = _end(schedule, slot)
         put = self._room.queue(schedule.queue).put(
             schedule.body,
@@ -189,7 +194,10 @@ class Schedules:
         return standing
 
     def run_now(self, name: str) -> Put:
-        """Put one message of it at once, paused or not; its slots stay as they are."""
+        """Put one message of it at once, paused or not; its slots stay as they are.
+
+        Raises Conflict when its body is known only to the program that runs it.
+        """
         standing = self._known(name)
         now = self._room.engine.now()
         put = self._put(standing.schedule, new_id(), now)

@@ -38,6 +38,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires     worthless so long after its slot; None: never
     missed      what to do about slots that nobody put within a minute: `once` puts the latest,
                 `skip` none, `all` each of the latest 100
+    unwritten   the body is none that a record can hold: only the program that has it can put a message
     """
 
     name: str
@@ -51,6 +52,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
     expires: str | None = None
     missed: Missed = "once"
+    unwritten: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, "schedule name")
@@ -138,7 +140,7 @@ def read(name: str, table: Mapping[str, Any]) -> Schedule:
 
 
 #: What a table of a schedule may hold.
-SETTINGS = tuple(field for field in Schedule.__struct_fields__ if field != "name")
+SETTINGS = tuple(field for field in Schedule.__struct_fields__ if field not in ("name", "unwritten"))
 
 
 def _cron(expression: str, begin: datetime) -> Iterator[datetime]:

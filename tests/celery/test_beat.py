@@ -14,13 +14,14 @@ from celery import Celery
 from celery.beat import ScheduleEntry
 from celery.schedules import crontab, schedule
 
-from postroom.celery.beat import cron, timetable
-from postroom.errors import ConfigError
+from postroom.celery import close_offices
+from postroom.celery.beat import Scheduler, cron, timetable
+from postroom.errors import ConfigError, Conflict
 from postroom.model import State
 from postroom.room import Room
 from postroom.schedule import Schedules
 from postroom.timetable import Schedule
-from tests.celery.workers import APP, Opener, Shop, WorkerProcess, pool
+from tests.celery.workers import APP, Opener, Shop, WorkerProcess, pool, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -175,6 +176,23 @@ def test_an_entry_goes_where_its_task_goes(app: Celery) -> None:
     assert (due.name, due.when, due.queue, due.kind) == ("beat:it", "every 5m", "doing", "do.it")
     assert (due.priority, due.body) == (3, [[1], {"b": 2}, {}])
     assert made(app, 10, options={"queue": "mine"}).queue == "mine"
+
+
+@pytest.mark.parametrize("argument", [object(), range(3), 1j, "\ud800", "x" * 70_000])
+def test_arguments_that_no_record_can_hold_are_sent_all_the_same(app: Celery, argument: Any) -> None:
+    entry = {"task": "do.it", "schedule": 1.0, "args": [argument]}
+    app.conf.update(beat_schedule={"it": entry}, task_serializer="pickle")
+    sent: list[Any] = []
+    beat = Scheduler(app=app)
+    beat.apply_async = lambda entry, **_: sent.append(entry.args)
+    room = beat._room()
+    beat.tick()
+    wait_until(lambda: beat.tick() is not None and sent, lambda: "it is never due")
+    assert sent[0] == [argument]
+    with pytest.raises(Conflict, match=r"beat:it: its arguments .* nothing was put"):
+        Schedules(room).run_now("beat:it")
+    assert Schedules(room).pause("beat:it", "\0" * 200).paused
+    close_offices()
 
 
 class Tides(schedule):  # type: ignore[misc]  # Celery has no types

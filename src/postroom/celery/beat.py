@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import celery.beat
+import msgspec
 from celery.schedules import crontab, schedule
 from kombu.exceptions import OperationalError
 
@@ -25,7 +26,7 @@ from postroom.celery.wrapping import PUBLISH_ID
 from postroom.celery.wrapping import REMEMBER as REMEMBERED
 from postroom.duration import milliseconds
 from postroom.errors import ConfigError, EngineUnavailable, InvalidInput, PostroomError
-from postroom.limits import MAX_NAME
+from postroom.limits import MAX_NAME, MAX_RECORD
 from postroom.model import Put
 from postroom.room import Room
 from postroom.schedule import REMEMBER, Schedules
@@ -35,6 +36,8 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: Begins the names of these schedules: those of a postroom.toml have theirs.
 _PREFIX = "beat:"
+#: What the names, the times and the reason of a pause leave of a record (bytes).
+_MOST_BODY = MAX_RECORD - 4_096
 #: While the store is away beat looks again after this long (seconds).
 _AWAY = 1.0
 #: A list of days that begins with a star is met by both, the day of the month and the day of the week.
@@ -106,18 +109,29 @@ def timetable(app: Any, entry: Any) -> Schedule:
     """An entry of `beat_schedule` as a schedule. Raises ConfigError."""
     task = app.tasks.get(entry.task)
     given = {**(task._get_exec_options() if task else {}), **entry.options}
+    # For `postroom schedule run-now`, which knows nothing of Celery.
+    body = [list(entry.args or ()), dict(entry.kwargs or {}), {}]
+    is_written = _can_be_written(body)
     try:
         return Schedule(
             name=f"{_PREFIX}{entry.name}",
             queue=queue_for(app, entry.task, given),
             kind=entry.task[:MAX_NAME],
-            # For `postroom schedule run-now`, which knows nothing of Celery.
-            body=[list(entry.args or ()), dict(entry.kwargs or {}), {}],
+            body=body if is_written else None,
+            unwritten=not is_written,
             priority=given.get("priority") or 0,
             **_when(entry.schedule),
         )
     except InvalidInput as error:
         raise ConfigError(f"beat_schedule {entry.name!r}: {error}") from error
+
+
+def _can_be_written(body: Any) -> bool:
+    """Whether a record can hold these arguments: those of a serializer of the app's need not be JSON."""
+    try:
+        return len(msgspec.json.encode(body)) <= _MOST_BODY
+    except Exception:  # whatever somebody's object raises when it is looked into
+        return False
 
 
 def _when(due: Any) -> dict[str, Any]:
