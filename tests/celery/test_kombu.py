@@ -222,6 +222,18 @@ def test_the_task_is_what_operators_see(connection: Any) -> None:
     assert entry.message.body == b'{"to": "ada"}'
 
 
+@pytest.mark.parametrize("name", ["i" * 250, "é" * 150, "é" * 99 + "€€"])
+def test_a_long_name_arrives_as_it_was_sent(connection: Any, name: str) -> None:
+    headers = task_headers(id=name, root_id=name, task=f"shop.{name}")
+    send(connection, "jobs", 1, headers=headers, correlation_id=name)
+    message = connection.default_channel.basic_get("jobs")
+    assert headers.items() <= message.headers.items()
+    assert message.properties["correlation_id"] == name
+    (entry,) = office(connection).room.engine.find("jobs", State.PROCESSING).entries
+    assert len(entry.message.correlation_id) >= 99, "and operators see how it begins"
+    assert name.startswith(entry.message.correlation_id)
+
+
 def test_a_publish_that_is_repeated_is_one_message(connection: Any) -> None:
     channel = connection.default_channel
     properties: dict[str, Any] = {"delivery_mode": 2}
@@ -428,6 +440,18 @@ def test_a_start_is_reported_and_a_prefetch_is_not(connection: Any, worker: Work
 
     inbox.wait(started)
     assert started() == [begun.delivery_tag.partition(":")[0]]
+
+
+def test_a_task_with_a_long_id_is_known_to_be_acked_early(
+    connection: Any, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early: list[str] = []
+    monkeypatch.setattr(office(connection), "ack_early", early.append)
+    send(connection, "jobs", 1, headers=task_headers(id="i" * 250))
+    message = connection.default_channel.basic_get("jobs")
+    worker.requests["i" * 250] = Request(message)
+    message.ack()
+    assert early == [message.delivery_tag]
 
 
 def test_what_nobody_was_handed_goes_back_when_the_channel_closes(connection: Any) -> None:

@@ -22,11 +22,11 @@ from postroom.celery import options
 from postroom.celery.offices import office_of
 from postroom.celery.retrying import queue_for
 from postroom.celery.transport import Transport
-from postroom.celery.wrapping import PUBLISH_ID
+from postroom.celery.wrapping import PUBLISH_ID, cut_name
 from postroom.celery.wrapping import REMEMBER as REMEMBERED
 from postroom.duration import milliseconds
 from postroom.errors import ConfigError, EngineUnavailable, InvalidInput, PostroomError
-from postroom.limits import MAX_NAME, MAX_RECORD
+from postroom.limits import MAX_RECORD
 from postroom.model import Put
 from postroom.room import Room
 from postroom.schedule import REMEMBER, Schedules
@@ -116,7 +116,7 @@ def timetable(app: Any, entry: Any) -> Schedule:
         return Schedule(
             name=f"{_PREFIX}{entry.name}",
             queue=queue_for(app, entry.task, given),
-            kind=entry.task[:MAX_NAME],
+            kind=cut_name(entry.task),
             body=body if is_written else None,
             unwritten=not is_written,
             priority=given.get("priority") or 0,

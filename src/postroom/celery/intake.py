@@ -231,7 +231,7 @@ class Intake:
         if queue in channel.no_ack_queues:
             self._office.settle(tag, soon=True)
         else:
-            expect(delivery.message.kind)
+            expect(payload["headers"].get("task") or "")
         callback(payload)
 
     def _read(self, channel: Channel, queue: str) -> int:

@@ -75,7 +75,11 @@ class QoS(virtual.QoS):
         delivery = office.held.get(delivery_tag)
         state = worker_state()
         # Acked while it still runs: an early ack.
-        if state is not None and delivery is not None and delivery.correlation_id in state.requests:
+        if (
+            state is not None
+            and delivery is not None
+            and (self._told(delivery_tag, "id") or delivery.correlation_id) in state.requests
+        ):
             office.ack_early(delivery_tag)
         else:
             office.ack(delivery_tag)
@@ -86,8 +90,14 @@ class QoS(virtual.QoS):
             self._office.settle(delivery_tag, Verb.RETRY, _REQUEUED)
         else:
             delivery = self._office.held.get(delivery_tag)
-            self._office.settle(delivery_tag, Verb.BURY, _rejection(delivery.kind if delivery else ""))
+            task = self._told(delivery_tag, "task") or (delivery.kind if delivery else "")
+            self._office.settle(delivery_tag, Verb.BURY, _rejection(task))
         self._quick_ack(delivery_tag)
+
+    def _told(self, delivery_tag: str, header: str) -> str:
+        """A name as Celery knows it: a delivery has room for less. "" if nobody has the message any more."""
+        message = self._delivered.get(delivery_tag)
+        return "" if message is None else str(message.headers.get(header) or "")
 
     def restore_unacked(self) -> list[Any]:
         """Hand back all that is not acked (`basic.recover`)."""

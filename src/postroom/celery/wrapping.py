@@ -85,8 +85,8 @@ def wrap(
     return NewMessage(
         body=_bytes(payload["body"]),
         id=id,
-        kind=task[:MAX_NAME] if is_task else "",
-        correlation_id=task_id[:MAX_NAME] if is_task else None,
+        kind=cut_name(task) if is_task else "",
+        correlation_id=cut_name(task_id) if is_task else None,
         content_type=text_type,
         headers=_texts(queue, payload, type_ if type_ != text_type else None, encoding, is_task),
         priority=_priority(properties, zero_is_highest),
@@ -131,6 +131,16 @@ def _running(task_id: str) -> tuple[str, int] | None:
     properties = getattr(request, "properties", None) or {}
     tag = properties.get("delivery_tag") or ""
     return str(tag).partition(":")[0], getattr(request, ATTEMPTS, 0)
+
+
+def cut_name(text: str) -> str:
+    """As much of a task's name or id as a message has room for, for people; the whole is kept beside it."""
+    if text.isascii():
+        return text[:MAX_NAME]
+    try:
+        return text.encode()[:MAX_NAME].decode(errors="ignore")
+    except UnicodeEncodeError:
+        return text  # to be refused with whatever else cannot be a name
 
 
 def _bytes(body: Any) -> bytes:
@@ -201,7 +211,9 @@ def _unusual(headers: Payload) -> Payload:
     for name in _EQUAL:
         if name in kept and kept[name] == usual[name]:
             del kept[name]
-    del kept["task"], kept["id"]
+    for name in ("task", "id"):
+        if cut_name(kept[name]) == kept[name]:
+            del kept[name]
     if kept.get("root_id") == task_id:
         del kept["root_id"]
     elif "root_id" not in headers:
@@ -242,9 +254,8 @@ def unwrap(delivery: Delivery, tag: str, *, zero_is_highest: bool = False) -> Pa
     headers, properties = kept.get("h") or {}, {"delivery_mode": 2, **(kept.get("p") or {})}
     if message.kind and "x" not in kept:
         # What another door put has its own id for a task's, unless it was given a correlation id.
-        task_id = delivery.correlation_id
-        headers = _headers(message.kind, task_id, headers)
-        properties.setdefault("correlation_id", task_id)
+        headers = _headers(message.kind, delivery.correlation_id, headers)
+        properties.setdefault("correlation_id", headers["id"])
     headers[EARLIER] = earlier = delivery.deliveries - 1
     priority = MAX_PRIORITY - message.priority if zero_is_highest else message.priority
     info = {
@@ -271,7 +282,7 @@ def _headers(task: str, id: str, kept: Payload) -> Payload:
         "stamps": {},
         "task": task,
         "id": id,
-        "root_id": id,
+        "root_id": kept.get("id", id),
         **kept,
     }
     if headers["stamps"] is None:
