@@ -28,7 +28,7 @@ from postroom.celery.exchanges import Binding, Exchanges
 from postroom.celery.options import read, url_of
 from postroom.engine import ClaimRequest
 from postroom.engines.redis import urls
-from postroom.errors import EngineUnavailable, InvalidInput, QueueFull, Uncertain
+from postroom.errors import ConfigError, EngineUnavailable, InvalidInput, QueueFull, Uncertain
 from postroom.ids import new_id
 from postroom.model import Settlement, State
 from tests.redis import servers
@@ -1123,6 +1123,13 @@ def test_the_primary_of_a_sentinel_setup_may_be_an_option(url: str, path: str) -
     options = {"master_name": "main"}
     connection = Connection(f"postroom+redis+sentinel://{url}", transport_options=options)
     assert url_of(connection) == f"redis+sentinel://a,b{path}"
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#"])
+def test_a_password_that_is_not_written_as_it_must_be_is_in_no_message(sign: str) -> None:
+    with pytest.raises(ConfigError, match="inside a password") as told:
+        Connection(f"postroom+redis://:a{sign}s3cret@127.0.0.1:1/0").connect()
+    assert "s3cret" not in str(told.value)
 
 
 def test_sentinels_with_a_password_of_their_own_get_it_as_kombu_has_it() -> None:

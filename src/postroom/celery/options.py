@@ -253,6 +253,8 @@ def _with_options(url: str, given: dict[str, Any], ssl: Any) -> str:
     parts = urlsplit(url)
     if not parts.scheme.startswith(("redis", "valkey")):
         return url
+    if parts.fragment or "@" in parts.query:
+        return url  # a part of a password, not of a query: the engine refuses it, and repeats nothing
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     # Kombu's old spelling of a database: redis://host//
     path = "/0" if parts.path in ("", "/", "//") and "+" not in parts.scheme else parts.path
