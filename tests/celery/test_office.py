@@ -20,7 +20,7 @@ from postroom.celery.options import Options
 from postroom.celery.transport import _wake_when_called
 from postroom.celery.upkeep import _TICK, Upkeep
 from postroom.engine import ClaimRequest
-from postroom.model import NewMessage
+from postroom.model import NewMessage, State
 from tests.celery.workers import wait_until
 
 pytestmark = pytest.mark.timeout(200)
@@ -88,6 +88,32 @@ def test_as_many_acks_as_may_wait_do_not(monkeypatch: pytest.MonkeyPatch) -> Non
         wait_until(lambda: office.waits is None, lambda: "they wait for more")
         office.flush()  # a thread that was about to send them has done so
         assert office.room.engine.stats("jobs").counters["acked"] == MOST_WAITING == 32
+    finally:
+        office.close()
+
+
+class Settling(dict[str, Any]):
+    """Deliveries that are settled by another thread as soon as somebody has seen them."""
+
+    def __contains__(self, tag: object) -> bool:
+        return self.pop(str(tag), None) is not None
+
+
+def test_a_report_bears_that_a_task_ends_meanwhile_and_reports_all_in_the_end() -> None:
+    office = Office("memory://", Options())
+    try:
+        office.put("jobs", [NewMessage(body=b"") for _ in range(1_001)])
+        for n in (1_000, 1):
+            office.turn("jobs", ClaimRequest(n=n, start=0, lease=60_000, consumer="me"))
+        begun = set(office.unstarted)
+        assert len(begun) == 1_001
+        office.report(begun)
+        assert len(office.unstarted) == 1, "no more in one call, and none is passed over"
+        office.held = Settling(office.held)
+        office.report(set(office.unstarted))
+        assert not office.unstarted
+        page = office.room.engine.find("jobs", State.PROCESSING, limit=1_000)
+        assert all(entry.started_at for entry in page.entries)
     finally:
         office.close()
 

@@ -319,15 +319,16 @@ class Office:
 
     def report(self, tags: Iterable[str]) -> None:
         """Tell the engine that work on these has begun: from now on it counts as an attempt."""
-        starts: dict[str, list[str]] = {}
+        starts: dict[str, dict[str, Receipt]] = {}
         for tag in tags:
             if delivery := self.held.get(tag):
-                starts.setdefault(delivery.queue, []).append(tag)
+                starts.setdefault(delivery.queue, {})[tag] = delivery.receipt
         for queue, begun in starts.items():
-            receipts = [self.held[tag].receipt for tag in begun if tag in self.held][:MAX_BATCH]
+            some = list(begun)[:MAX_BATCH]  # the next look reports the others
+            receipts = [begun[tag] for tag in some]
             self.lately.begin(receipts)
             self.room.turn(queue, (), receipts, None)
-            self.unstarted.difference_update(begun)
+            self.unstarted.difference_update(some)
 
     def renew(self, engine: Engine | None = None) -> None:
         """Show that this process lives: all its leases are new again (gevent: through another engine)."""
