@@ -32,12 +32,12 @@ def office(connection: Any) -> Any:
     return connection.default_channel.office
 
 
-def _tell(connection: Any, number: int) -> None:
+def _tell(connection: Any, number: int, **more: Any) -> None:
     events = Exchange("celeryev", "fanout")
     producer = Producer(connection.default_channel)
     # As Celery does for its heartbeat: kombu would try again without an end.
     producer.publish(
-        {"n": number}, exchange=events, routing_key="worker.heartbeat", declare=[events], retry=True
+        {"n": number, **more}, exchange=events, routing_key="worker.heartbeat", declare=[events], retry=True
     )
 
 
@@ -81,6 +81,22 @@ def test_the_oldest_events_are_given_up_and_that_is_said(
     assert f'"n": {MOST_KEPT + 5}'.encode() in told[-1]
     given_up = [record for record in caplog.records if "given up" in record.msg]
     assert [record.args for record in given_up] == [(6,)]
+
+
+def test_large_events_are_told_in_portions_and_one_that_is_too_large_is_dropped(
+    connection: Any, office: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    office.upkeep.away = True
+    for number in range(40):
+        _tell(connection, number, traceback="x" * 500_000)
+    _tell(connection, 40, traceback="x" * 2**20)
+    office.upkeep.away = False
+    _tell(connection, 41)
+    assert [f'"n": {number}'.encode() in data for number, data in enumerate(_told(office)[:40])] == [
+        True
+    ] * 40
+    assert b'"n": 41' in _told(office)[40]
+    assert "was dropped: worker.heartbeat" in caplog.text
 
 
 def test_an_answer_to_remote_control_is_not_waited_for(

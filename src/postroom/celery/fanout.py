@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from postroom.celery.exchanges import matches
 from postroom.celery.wrapping import Payload, pack, unpack
 from postroom.engine import Engine
+from postroom.limits import MAX_BATCH, MAX_PUT_BYTES
 from postroom.logs import TopicEntry
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -29,6 +30,20 @@ _MOST = 1_000
 #: Celery's exchange for events, and the words that their routing keys begin with.
 EVENTS = "celeryev"
 _KINDS = ("worker", "task")
+
+
+def _portions(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """As many at a time as one call takes."""
+    some: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if some and (len(some) == MAX_BATCH or size + len(entry) > MAX_PUT_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry)
+    if some:
+        yield some
 
 
 def _is_wild(key: str) -> bool:
@@ -66,12 +81,13 @@ class Fanout:
         self._queues: dict[str, dict[str, Subscription]] = {}
 
     def publish(self, exchange: str, messages: Iterable[tuple[str, Payload]]) -> None:
-        """Publish messages, each under its routing key, with one call a topic."""
+        """Publish messages, each under its routing key, with as few calls a topic as there can be."""
         by_topic: dict[str, list[bytes]] = {}
         for routing_key, payload in messages:
             by_topic.setdefault(self._topic(exchange, routing_key), []).append(pack(routing_key, payload))
         for topic, entries in by_topic.items():
-            self._engine.publish(topic, entries, keep=self._keep)
+            for some in _portions(entries):
+                self._engine.publish(topic, some, keep=self._keep)
 
     def _topic(self, exchange: str, routing_key: str) -> str:
         """Where a message goes."""

@@ -17,6 +17,7 @@ from postroom.celery.fanout import EVENTS
 from postroom.celery.presence import worker_state
 from postroom.celery.wrapping import Payload
 from postroom.errors import EngineUnavailable, QueueFull
+from postroom.limits import MAX_TOPIC_ENTRY
 
 if TYPE_CHECKING:
     from postroom.celery.office import Office
@@ -25,6 +26,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: So many events wait for a store that is away: those of half an hour, of a worker that does nothing.
 MOST_KEPT = 1_000
+
+#: The largest event (bytes): a topic keeps its headers with it.
+_LARGEST = MAX_TOPIC_ENTRY - 16_384
 
 Event = tuple[str, Payload]
 
@@ -50,7 +54,11 @@ class News:
         self._given_up = 0
 
     def tell(self, routing_key: str, payload: Payload) -> None:
-        """Publish an event, now or when the store is back."""
+        """Publish an event, now or when the store is back; one that no topic takes is dropped."""
+        if (size := len(payload["body"])) > _LARGEST:
+            extra = {"event": "celery.event_dropped", "size": size}
+            log.warning("an event of %d bytes was dropped: %s", size, routing_key, extra=extra)
+            return
         self._keep([(routing_key, payload)])
         if not self._office.away:
             self._send()
