@@ -77,7 +77,7 @@ class SteppedEngine(Engine):
                 raise Conflict(f"{queue}: aging cannot change while messages wait or are processing")
             state.adopt(policy, now)
             # What the old policy held back may be claimable now.
-            state.rings = state.claimable
+            state.unblock()
 
         self._change(queue, adopt, make=True)
 
@@ -200,7 +200,7 @@ class SteppedEngine(Engine):
         def step(state: QueueState, now: int) -> None:
             if state.paused:
                 state.unpause(now)
-                state.rings = state.claimable
+                state.unblock()
 
         self._change(queue, step)
 

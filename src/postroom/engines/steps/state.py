@@ -58,6 +58,8 @@ class QueueState(Books):
     def __init__(self, name: str, policy: Policy, now: int) -> None:
         super().__init__(name, policy, now)
         self.ready = self.suspects = self.scheduled = self.processing = self.dead = 0
+        #: Whether max_in_flight held claims back when the present step began.
+        self._was_full = False
 
     # --- what an engine provides: to keep and find messages ---------------------------------
 
@@ -236,7 +238,25 @@ class QueueState(Books):
         """A pause whose time is over is none; somebody may claim again."""
         if self.paused and not self.is_paused(now):
             self.unpause(now, {"triggered_by": "time"})
-            self.rings = self.claimable
+            self.unblock()
+
+    # --- rings ------------------------------------------------------------------------------
+
+    def unblock(self) -> None:
+        """Claims are not held back any more.
+
+        Nobody who asked meanwhile was told what is due next: as with an earlier due time, one should know
+        it and two stand by.
+        """
+        self.rings = self.claimable
+        if self.first_due() is not None:
+            self.alarms = 3
+
+    def rings_wanted(self) -> int:
+        limit, was_full, self._was_full = self.policy.max_in_flight, self._was_full, False
+        if was_full and limit is not None and self.processing < limit and self.first_due() is not None:
+            self.alarms = 3  # see `unblock`
+        return super().rings_wanted()
 
     # --- waiting ----------------------------------------------------------------------------
 
@@ -300,7 +320,11 @@ class QueueState(Books):
 
     def free_hand(self) -> None:
         """One less is processing; with a limit on that, somebody may claim again."""
-        if self.policy.max_in_flight is not None and self.claimable:
+        limit = self.policy.max_in_flight
+        if limit is None:
+            return
+        self._was_full = self._was_full or self.processing + 1 >= limit
+        if self.claimable:
             self.rings += 1
 
     def ack(self, receipts: Sequence[Receipt], now: int) -> set[str]:

@@ -22,6 +22,14 @@ class RingContract(ContractBase):
     def rings(self, waiter: Waiter) -> None:
         assert waiter.wait(RING) == {self.queue}
 
+    def three(self) -> list[Waiter]:
+        """As many waiters as a step rings at most: so that no ring is left to other processes, and late."""
+        return [self.waiter() for _ in range(3)]
+
+    def hush(self, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            waiter.clear()
+
     def test_nothing_rings_without_a_reason(self) -> None:
         assert self.waiter().wait(QUIET) == frozenset()
 
@@ -151,6 +159,62 @@ class RingContract(ContractBase):
         waiter = self.waiter()
         self.declare(max_in_flight=2)
         assert waiter.wait(0) == {self.queue}
+
+    # Whoever asked while claims were held back was not told what is due next.
+
+    def test_a_resume_rings_for_what_is_due_later(self) -> None:
+        waiters = self.three()
+        self.put(delay=MINUTE)
+        self.engine.pause(self.queue)
+        self.hush(waiters)
+        self.engine.resume(self.queue)
+        self.rings(waiters[0])
+
+    def test_the_end_of_a_pause_rings_for_what_is_due_later(self) -> None:
+        waiters = self.three()
+        self.put(delay=MINUTE)
+        self.hush(waiters)
+        self.engine.pause(self.queue, span=SECOND)
+        self.hush(waiters)
+        self.clock.advance("1s")
+        self.engine.sweep(self.queue)
+        self.rings(waiters[0])
+
+    def test_a_settle_that_frees_a_slot_rings_for_what_is_due_later(self) -> None:
+        self.declare(max_in_flight=1)
+        delivery, waiters = self.put_and_take(), self.three()
+        self.put(delay=MINUTE)
+        self.hush(waiters)
+        self.ack(delivery)
+        self.rings(waiters[0])
+
+    def test_a_policy_that_lifts_a_limit_rings_for_what_is_due_later(self) -> None:
+        self.declare(max_in_flight=1)
+        self.put_and_take()
+        waiters = self.three()
+        self.put(delay=MINUTE)
+        self.hush(waiters)
+        self.declare(max_in_flight=2)
+        self.rings(waiters[0])
+
+    def test_a_slot_that_is_taken_again_at_once_does_not_ring(self) -> None:
+        self.declare(max_in_flight=1)
+        delivery, waiters = self.put_and_take(), self.three()
+        self.put(delay=MINUTE)
+        self.hush(waiters)
+        self.put()
+        self.hush(waiters)
+        turned = self.engine.turn(self.queue, [Settlement(delivery.receipt)], [], ClaimRequest(n=1))
+        assert turned.claimed.deliveries
+        assert waiters[0].wait(QUIET) == frozenset()
+
+    def test_one_slot_more_among_free_ones_does_not_ring(self) -> None:
+        self.declare(max_in_flight=2)
+        delivery, waiters = self.put_and_take(), self.three()
+        self.put(delay=MINUTE)
+        self.hush(waiters)
+        self.ack(delivery)
+        assert waiters[0].wait(QUIET) == frozenset()
 
 
 class HerdContract(ContractBase):

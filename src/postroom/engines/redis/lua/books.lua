@@ -23,6 +23,8 @@ local policy, seq, called, grace, paused, big, seats
 local pause_end, pause_over
 local dirty = {}
 local rings, alarms = 0, 0
+-- Whether max_in_flight held claims back when this step began.
+local was_full = false
 local news, counts = {}, {}
 
 -- Load the books; false, and only `now` is known, if there is no such queue.
@@ -266,6 +268,9 @@ end
 -- Whoever waits in other processes finds a token in the list: at most two for work, three for an
 -- earlier due time. Returns how many waiters this step gives reason to wake, the caller's own first.
 local function ring()
+  if was_full and call('ZCARD', LEASE) < policy.max_in_flight and first_due() then
+    alarms = 3 -- see `unblock`
+  end
   local wanted = max(alarms, min(2, rings))
   local missing = wanted - tonumber(ARGV[2])
   if missing > 0 then
@@ -278,6 +283,15 @@ local function ring()
   return wanted
 end
 
+-- Claims are not held back any more. Nobody who asked meanwhile was told what is due next: as with an
+-- earlier due time, one should know it and two stand by.
+local function unblock()
+  rings = claimable()
+  if first_due() then
+    alarms = 3
+  end
+end
+
 -- A pause whose time is over is none; somebody may claim again.
 local function end_pause()
   if pause_over then
@@ -285,13 +299,17 @@ local function end_pause()
     set('paused', '0')
     set('reason', '')
     tell('resume', {}, 0, { 's.triggered_by', 'time' })
-    rings = claimable()
+    unblock()
   end
 end
 
 -- One less is processing; with a limit on that, somebody may claim again.
 local function free_hand(number)
-  if policy.max_in_flight and rings < 2 and claimable() > 0 then
+  if not policy.max_in_flight then
+    return
+  end
+  was_full = was_full or call('ZCARD', LEASE) + number >= policy.max_in_flight
+  if rings < 2 and claimable() > 0 then
     rings = rings + number
   end
 end

@@ -18,6 +18,6 @@ else
   set('policy', ARGV[3])
   set('numbers', ARGV[4])
   -- What the old policy held back may be claimable now.
-  rings = claimable()
+  unblock()
 end
 return finish_step()

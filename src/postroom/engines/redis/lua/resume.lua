@@ -10,6 +10,6 @@ if paused or pause_over then
   set('paused', '0')
   set('reason', '')
   tell('resume', {}, 0)
-  rings = claimable()
+  unblock()
 end
 return finish_step()
