@@ -85,6 +85,18 @@ def test_a_primary_that_became_a_replica_is_left(open_client: Opener) -> None:
         servers.until(lambda: not own_client_ids(first), "the connection to the replica is kept")
 
 
+def test_a_primary_that_is_cut_off_from_its_replicas_is_left(open_client: Opener) -> None:
+    with servers.sentinel() as setup:
+        client = open_client(setup.url())
+        client.run(COUNT, [b"n"], [1])
+        first = setup.primary
+        first.ask("CONFIG", "SET", "min-replicas-to-write", "3")  # more than there are
+        assert own_client_ids(first)
+        with pytest.raises(EngineUnavailable, match="NOREPLICAS"):
+            client.run(COUNT, [b"n"], [1])
+        servers.until(lambda: not own_client_ids(first), "the sentinels are not asked again")
+
+
 def test_sentinels_that_are_away_or_know_nothing(
     sentinel_setup: servers.Sentinels, open_client: Opener
 ) -> None:
@@ -184,6 +196,20 @@ def test_a_call_waits_while_its_keys_are_in_two_places(
 def refusals(server: servers.Server, code: str) -> int:
     found = re.search(rf"errorstat_{code}:count=(\d+)", server.ask("INFO", "errorstats").decode())
     return int(found[1]) if found else 0
+
+
+def test_an_owner_that_is_cut_off_from_its_replicas_is_doubted(open_client: Opener) -> None:
+    with servers.cluster() as setup:
+        client = open_client(setup.url())
+        client.run(COUNT, [TAGS[0]], [1])
+        route = client._route
+        assert isinstance(route, ClusterRoute)
+        owner = setup.owner(TAGS[0])
+        owner.ask("CONFIG", "SET", "min-replicas-to-write", "3")
+        with pytest.raises(EngineUnavailable, match="NOREPLICAS"):
+            client.run(COUNT, [TAGS[0]], [1])
+        assert route._stale
+        assert [node.port for node in route._candidates()][-1] == owner.port
 
 
 def test_who_asks_all_hears_of_a_new_owner(open_client: Opener) -> None:

@@ -34,6 +34,10 @@ _PORTION = 1_000
 _REFRESH_PAUSE = 0.1
 
 _LOST = (theirs.ConnectionError, theirs.TimeoutError)
+#: Somebody else may be the primary now: it went away, or says so itself.
+_REPLACED = (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError)
+#: The same in replies without a class of their own; the first is that of one whose replicas are cut off.
+_REPLACED_REPLIES = ("NOREPLICAS ", "MASTERDOWN ", "UNBLOCKED ")
 _ELSEWHERE = (theirs.MovedError, theirs.AskError, theirs.TryAgainError)
 _ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _CLUSTER_SLOTS = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n"
@@ -83,6 +87,11 @@ def _in_portions(ask: Callable[..., Any], commands: Sequence[bytes]) -> list[Any
         answer = ask(b"".join(some), answers=len(some))
         found += answer if len(some) > 1 else [answer]
     return found
+
+
+def _is_replaced(error: theirs.RedisError) -> bool:
+    """Whether somebody else may be the primary now."""
+    return isinstance(error, _REPLACED) or str(error).startswith(_REPLACED_REPLIES)
 
 
 def route(settings: Settings) -> Route:
@@ -221,8 +230,9 @@ class SentinelRoute:
     def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         try:
             return self._server.ask(packed, block, answers)
-        except (*_LOST, theirs.ReadOnlyError):
-            self._server.drop()  # somebody else may be the primary now
+        except theirs.RedisError as error:
+            if _is_replaced(error):
+                self._server.drop()
             raise
 
     def ask_each(self, commands: Sequence[Command]) -> list[Any]:
@@ -310,8 +320,9 @@ class ClusterRoute:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_TRY_AGAIN_PAUSE)
-            except (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError):
-                self._doubt(node)
+            except theirs.RedisError as error:
+                if _is_replaced(error):
+                    self._doubt(node)
                 raise
         raise theirs.ClusterError(f"redirected {_MAX_REDIRECTS} times without finding the owner of the slot")
 
@@ -337,8 +348,9 @@ class ClusterRoute:
     def _ask_node(self, node: Node, packed: bytes, answers: int = 1) -> Any:
         try:
             return self._server(node).ask(packed, answers=answers)
-        except (*_LOST, theirs.ReadOnlyError, theirs.ClusterDownError):
-            self._doubt(node)
+        except theirs.RedisError as error:
+            if _is_replaced(error):
+                self._doubt(node)
             raise
 
     def close(self) -> None:
