@@ -212,6 +212,27 @@ def test_an_owner_that_is_cut_off_from_its_replicas_is_doubted(open_client: Open
         assert [node.port for node in route._candidates()][-1] == owner.port
 
 
+def test_a_node_that_was_removed_is_not_believed(cluster_setup: servers.Cluster, open_client: Opener) -> None:
+    """It answers, and knows of no owners."""
+    with servers.single({"cluster-enabled": "yes"}) as removed:
+        there = f"127.0.0.1:{cluster_setup.primaries[0].port}"
+        client = open_client(f"redis+cluster://127.0.0.1:{removed.port},{there}")
+        assert client.command("SET", TAGS[0], "x", key=TAGS[0]) == b"OK"
+
+
+def test_a_node_that_still_names_who_is_gone_is_not_believed(
+    cluster_setup: servers.Cluster, open_client: Opener
+) -> None:
+    with servers.silent_port() as gone, servers.single({"cluster-enabled": "yes"}) as cut_off:
+        # What it knows of the others is what they were; what it owns itself it was told by the test.
+        cut_off.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+        cut_off.ask("CONFIG", "SET", "cluster-announce-port", gone)
+        servers.until(lambda: cut_off.ask("CLUSTER", "SLOTS")[0][2][1] == gone, "it names itself")
+        there = f"127.0.0.1:{cluster_setup.primaries[0].port}"
+        client = open_client(f"redis+cluster://127.0.0.1:{cut_off.port},{there}")
+        assert eventually(client, TAGS[1], patience=5) >= 1
+
+
 def test_who_asks_all_hears_of_a_new_owner(open_client: Opener) -> None:
     """Also when nothing else is asked, as by somebody who only watches the memory."""
     with servers.cluster(fails_over=True) as setup:

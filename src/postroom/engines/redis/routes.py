@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from inspect import signature
 from typing import Any, Protocol
 
 import hiredis
-from redis import connection as kinds
 from redis import exceptions as theirs
-from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.retry import Retry
 
+from postroom.engines.redis.connecting import connection
 from postroom.engines.redis.faults import NoReply, NotSent
-from postroom.engines.redis.pool import Connection, Link, Pool
-from postroom.engines.redis.urls import Node, Settings, Tls
+from postroom.engines.redis.pool import Link, Pool
+from postroom.engines.redis.urls import Node, Settings
 from postroom.errors import ConfigError
 
 #: Threads that wait for messages: one a process, in a cluster one for each slot it consumes from.
@@ -30,6 +26,8 @@ _MAX_REDIRECTS = 8
 _TRY_AGAIN_PAUSE = 0.05
 #: So many questions go out together.
 _PORTION = 1_000
+#: Who failed is asked last, and not believed to own anything, for so long (seconds).
+_DOUBT = 10.0
 #: The cluster's nodes are asked for their slots at most this often (seconds).
 _REFRESH_PAUSE = 0.1
 
@@ -41,14 +39,6 @@ _REPLACED_REPLIES = ("NOREPLICAS ", "MASTERDOWN ", "UNBLOCKED ")
 _ELSEWHERE = (theirs.MovedError, theirs.AskError, theirs.TryAgainError)
 _ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _CLUSTER_SLOTS = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n"
-
-
-#: The name and version of the client library are not told: two round trips, and a permission more.
-_UNTOLD: dict[str, None] = (
-    {"driver_info": None}
-    if "driver_info" in signature(kinds.AbstractConnection.__init__).parameters
-    else {"lib_name": None, "lib_version": None}
-)
 
 Argument = bytes | str | int | float
 #: The key that says where it goes, and the command as it is sent.
@@ -101,41 +91,6 @@ def route(settings: Settings) -> Route:
 
 
 # --- one server ---------------------------------------------------------------------------------
-
-
-def connection(settings: Settings, node: Node | None, **changed: Any) -> Connection:
-    """A connection that is not open yet. Signing in has to be done within the connect timeout too."""
-    options: dict[str, Any] = {
-        "db": settings.db,
-        "username": settings.username,
-        "password": settings.password,
-        "socket_timeout": settings.socket_connect_timeout,
-        "socket_connect_timeout": settings.socket_connect_timeout,
-        "client_name": settings.client_name or f"postroom:{os.uname().nodename}:{os.getpid()}",
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        **_UNTOLD,
-        **changed,
-    }
-    kind: Any = kinds.Connection
-    if node is None:
-        kind, options["path"] = kinds.UnixDomainSocketConnection, settings.path
-    else:
-        options |= {"host": node.host, "port": node.port, "socket_keepalive": settings.socket_keepalive}
-    if settings.tls is not None:
-        kind, options = kinds.SSLConnection, options | _tls_options(settings.tls)
-    made: Connection = kind(**options)
-    return made
-
-
-def _tls_options(tls: Tls) -> dict[str, Any]:
-    return {
-        "ssl_ca_certs": tls.ca_certs,
-        "ssl_certfile": tls.certfile,
-        "ssl_keyfile": tls.keyfile,
-        "ssl_check_hostname": tls.check_hostname,
-        "ssl_cert_reqs": tls.cert_reqs,
-    }
 
 
 class Server:
@@ -294,7 +249,8 @@ class ClusterRoute:
         self._settings = settings
         self._servers: dict[Node, Server] = {}
         self._owners: list[Node | None] = []
-        self._doubtful: set[Node] = set()
+        #: When a node failed last.
+        self._doubted: dict[Node, float] = {}
         self._stale = True
         self._asked_at = 0.0
         self._closed = False
@@ -384,7 +340,7 @@ class ClusterRoute:
     # --- who owns what ----------------------------------------------------------------------
 
     def _doubt(self, node: Node) -> None:
-        self._doubtful.add(node)
+        self._doubted[node] = time.monotonic()
         self._stale = True
 
     def _refresh(self) -> None:
@@ -399,22 +355,42 @@ class ClusterRoute:
                 self._servers.pop(node).drop()
 
     def _ask_owners(self) -> list[Node | None]:
+        """The first answer in which every slot has an owner who did not fail lately, or what comes nearest.
+
+        One that was removed knows of no owners, and one that is cut off still names those who are gone.
+        """
         failed: Exception | None = None
+        best: list[Node | None] = []
+        most = -1
         for node in self._candidates():
+            if best and None not in best and node in self._doubtful():
+                break  # an answer that will do; whoever is left may well keep us waiting
             try:
-                rows = ask_once(self._settings, node, _CLUSTER_SLOTS)
+                owners = _owners(ask_once(self._settings, node, _CLUSTER_SLOTS), node)
             except _LOST as error:
                 failed = error
-                self._doubtful.add(node)
+                self._doubt(node)
                 continue
-            self._doubtful.discard(node)
-            return _owners(rows, node)
-        raise failed or theirs.ConnectionError("no node of the cluster answered")
+            self._doubted.pop(node, None)
+            sure = len(owners) - sum(map(owners.count, {None, *self._doubtful()}))
+            if sure > most:
+                best, most = owners, sure
+            if sure == len(owners):
+                break
+        if not best:
+            raise failed or theirs.ConnectionError("no node of the cluster answered")
+        return best
+
+    def _doubtful(self) -> set[Node]:
+        """Who failed lately."""
+        since = time.monotonic() - _DOUBT
+        self._doubted = {node: at for node, at in self._doubted.copy().items() if at > since}
+        return set(self._doubted)
 
     def _candidates(self) -> list[Node]:
         """All nodes we have heard of, those that failed last at the end."""
         nodes = list(dict.fromkeys([*_distinct(self._owners), *self._settings.nodes]))
-        return sorted(nodes, key=lambda node: node in self._doubtful)
+        return sorted(nodes, key=self._doubtful().__contains__)
 
 
 def _owners(rows: list[Any], asked: Node) -> list[Node | None]:
