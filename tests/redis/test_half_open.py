@@ -15,6 +15,8 @@ from postroom.engine import ClaimRequest
 from postroom.engines.redis import urls, waiting
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
+from postroom.engines.redis.pool import Link
+from postroom.engines.redis.routes import SingleRoute
 from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
 from tests.redis import servers
@@ -139,3 +141,29 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
             eventually(lambda: len(set(seen)) == 153, "some were never worked on", timeout=120)
             eventually(lambda: queue.stats().counters["acked"] == 153)
         assert (queue.stats().depth, queue.stats().processing, queue.stats().dead) == (0, 0, 0)
+
+
+def test_after_a_long_rest_a_call_waits_for_one_connection_only(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(urls.read(urlsplit(url_of(proxy))))
+    try:
+        route = client._route
+        assert isinstance(route, SingleRoute)
+        pool = route._server._calls
+        links = [pool.take() for _ in range(8)]
+        for link in links:
+            pool.give_back(link)
+            link.used_at -= 3_600
+        proxy.stall()
+        sent, ask = list[bytes](), Link.ask
+
+        def noted(link: Link, packed: bytes, *, answers: int = 1) -> object:
+            sent.append(packed)
+            return ask(link, packed, answers=answers)
+
+        monkeypatch.setattr(Link, "ask", noted)
+        assert client.command("ECHO", "x") == b"x"
+        assert len(sent) == 2, "a health check that fails, and the call"
+    finally:
+        client.close()

@@ -112,13 +112,15 @@ class Link:
         return found
 
     def is_usable(self, health_check_interval: float) -> bool:
-        """Whether a command may be sent: nobody closed it, and after a long rest it still answers."""
+        """Whether a command may be sent: nobody closed it. After a long rest it must answer; else NoReply."""
         try:
             # Nothing is due: what can be read is an end, or a leftover.
             if self._poll.poll(0) if self._poll else self._can_read():
                 return False
             if health_check_interval and time.monotonic() - self.used_at > health_check_interval:
                 self.ask(b"*1\r\n$4\r\nPING\r\n")
+        except NoReply:
+            raise
         except (theirs.RedisError, OSError):
             return False
         return True
@@ -217,8 +219,11 @@ class Pool:
                 link = self._idle.pop()
             except IndexError:
                 return None
-            if link.epoch == self._epoch and link.is_usable(self._health_check_interval):
-                return link
+            try:
+                if link.epoch == self._epoch and link.is_usable(self._health_check_interval):
+                    return link
+            except NoReply:
+                self.drop()  # the others have most likely rested as long: each would cost a timeout
             link.close()
 
     def _new_link(self) -> Link:
