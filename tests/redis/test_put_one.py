@@ -13,6 +13,7 @@ from postroom.engine import ClaimRequest
 from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
+from postroom.engines.redis.names import Names
 from postroom.ids import new_id
 from postroom.model import NewMessage, Put, Settlement
 from postroom.policy import Policy
@@ -138,3 +139,10 @@ def test_the_same_id_again(both: Both) -> None:
 
 def test_a_queue_that_nobody_made(both: Both) -> None:
     assert both.put().created
+
+
+def test_the_keys_are_made_again_when_another_thread_has_cleared_them() -> None:
+    names = Names("p")
+    names.queue("q")
+    names._put_one.clear()  # as another thread does that finds too many names
+    assert set(names.put_one("q")) < set(names.queue("q"))

@@ -40,7 +40,6 @@ class Names:
             self._put_one.clear()
         keys = tuple(f"{self.prefix}:{{{queue}}}:{part}".encode() for part in _PARTS)
         self._queues[queue] = keys
-        self._put_one[queue] = _PUT_ONE(keys)
         return keys
 
     def put_one(self, queue: str) -> tuple[bytes, ...]:
@@ -48,8 +47,9 @@ class Names:
         try:
             return self._put_one[queue]
         except (KeyError, TypeError):
-            self.queue(queue)
-        return self._put_one[queue]
+            keys: tuple[bytes, ...] = _PUT_ONE(self.queue(queue))
+            self._put_one[queue] = keys
+            return keys
 
     def wake(self, queue: str) -> bytes:
         return self.queue(queue)[_WAKE]
