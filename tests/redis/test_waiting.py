@@ -20,6 +20,7 @@ from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
 from postroom.engines.redis.faults import is_uncertain
 from postroom.engines.redis.routes import Route
+from postroom.engines.redis.waiting import Listener
 from postroom.errors import EngineUnavailable
 from postroom.model import NewMessage, Settlement
 from postroom.policy import Policy
@@ -287,6 +288,23 @@ def test_closing_ends_the_threads_that_listen(make: Maker, server: servers.Serve
     listening(server, "xread")
     engine.close()
     servers.until(lambda: not _listeners(), "they listen although nobody can wait any more")
+
+
+def test_closing_while_another_thread_begins_to_wait_ends_everything(
+    make: Maker, server: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make()
+    armed(engine, "q")
+    late, stop = engine.waiter([], ["news"]), Listener.stop
+    _waiters.append(late)
+
+    def stopped(listener: Listener) -> None:
+        late.arm()  # as another thread may at this moment
+        stop(listener)
+
+    monkeypatch.setattr(Listener, "stop", stopped)
+    engine.close()
+    servers.until(lambda: len(server.ask("CLIENT", "LIST").splitlines()) == 1, "somebody is connected")
 
 
 def _listeners() -> list[threading.Thread]:

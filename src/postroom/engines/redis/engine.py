@@ -405,8 +405,10 @@ class RedisEngine(Engine):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._ringing.close()
-            self._client.close()
+            try:
+                self._ringing.close()
+            finally:
+                self._client.close()
             self._ringing.join()
 
     def after_fork_in_child(self) -> None:

@@ -162,7 +162,9 @@ class Ringing(Bells):
             listener.look()
 
     def _listener(self, name: str) -> Listener | None:
-        """Who listens for this name, with the lock held; None: it is left to the timers."""
+        """Who listens for this name, with the lock held; None: it is left to the timers, or all ends."""
+        if self._closed:
+            return None
         key = self._key(name)
         if key not in self._listeners:
             if len(self._listeners) >= _MOST_LISTENERS:
@@ -184,7 +186,8 @@ class Ringing(Bells):
         with self.lock:
             self._closed = True
             super().close()
-        for listener in self._listeners.values():
+            listeners = list(self._listeners.values())
+        for listener in listeners:
             listener.stop()
 
     def join(self) -> None:
