@@ -105,6 +105,24 @@ def test_a_topic_that_is_armed_later_is_heard_too(make: Maker, server: servers.S
     assert first.wait(0) == frozenset()
 
 
+def test_a_topic_that_is_armed_while_the_listener_begins_is_heard_too(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make()
+    waiters, command = list[Waiter](), engine._client.command
+
+    def slow(*args: Any, key: bytes | None = None) -> Any:
+        if args[0] == "XREVRANGE" and not waiters:
+            waiters.append(armed(engine, topics=("second",)))
+        return command(*args, key=key)
+
+    monkeypatch.setattr(engine._client, "command", slow)
+    armed(engine, topics=("first",))
+    servers.until(lambda: bool(waiters), "nobody listens")
+    make().publish("second", [b"!"])
+    assert waiters[0].wait(5.0) == {"second"}, "it is heard only after ten seconds"
+
+
 def test_a_token_that_nobody_here_waits_for_is_left_to_others(make: Maker, server: servers.Server) -> None:
     engine, other = make(), make()
     gone = armed(engine, "q")

@@ -352,8 +352,9 @@ class TopicListener(Listener):
 
     def __init__(self, ringing: Ringing, only: str = "") -> None:
         super().__init__(ringing, only)
-        #: The last entry seen of each stream.
-        self._seen: dict[bytes, bytes] = {}
+        #: The last entry seen of each stream. The private one is read from its start: a nudge that comes
+        #: while this listener begins is about a topic that it does not read yet.
+        self._seen: dict[bytes, bytes] = {self.private: b"0"}
 
     def wanted(self) -> frozenset[str]:
         return frozenset(name for name in self._armed() if is_topic(name))
