@@ -19,6 +19,12 @@ class LogContract(ContractBase):
     def events(self, after: str = "") -> list[str]:
         return [entry.event for entry in self.engine.log(self.queue, after=after).entries]
 
+    def test_the_first_step_of_a_queue_is_told_too(self) -> None:
+        first = self.put(failure=BOOM)
+        assert [entry.ids for entry in self.log("move_to_dlq")] == [(first,)]
+        second = self.put(failure=BOOM)
+        assert [entry.ids for entry in self.log("move_to_dlq")] == [(first,), (second,)]
+
     def test_the_plain_way_of_a_message_is_not_logged(self) -> None:
         self.release(self.put_and_take())
         self.ack(self.take())

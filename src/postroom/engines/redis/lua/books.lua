@@ -316,7 +316,7 @@ end
 
 -- The end of every step that changes something.
 local function finish_step()
+  save() -- first: it also begins the log of a new queue
   announce()
-  save()
   return ring()
 end
