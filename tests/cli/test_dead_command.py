@@ -182,6 +182,16 @@ def test_what_makes_no_sense_is_code_2_and_one_line(room: Room, shell: Shell, ar
     assert room.queue("chat_events").stats().ready == 0
 
 
+def test_the_payload_of_one_id_is_of_no_other_letter(room: Room, shell: Shell) -> None:
+    """What a handler put bears the id of its message as correlation id."""
+    letter = DeadLetters(room).find().letters[0]
+    where = room.queue("fast_default")
+    where.put_many([where.message("child", correlation_id=letter.id).replace(failure=SLOW)])
+    (new,) = shell.run("dead", "replay", letter.id, "--body", '{"user": 7}').stdout.split()
+    assert room.queue(letter.queue).get(new).message.body == b'{"user":7}'
+    assert room.queue("fast_default").stats().ready == 0
+
+
 def test_discard(room: Room, shell: Shell) -> None:
     letter = DeadLetters(room).find().letters[0]
     shell.run("dead", "discard", letter.id, code=2)

@@ -86,6 +86,20 @@ def test_a_discard_that_is_killed_goes_on_and_counts_right(
     assert (ended.scanned, ended.result["matched"], ended.result["refused"]) == (ALL, ALL, 0)
 
 
+def test_a_discard_by_id_that_is_killed_takes_no_other_letter_for_it(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its handler put bears its id as correlation id, and is all that is left of it."""
+    (parent,) = bury(room, "pay", "order")
+    bury(room, "pay", "mail", correlation_id=parent)
+    job = Jobs(room).make("discard", "pay", [parent])
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        breaking(room, patch, 1, Killed(), before=False)
+        Runner(room).tick()
+    ended = finished(room, job.id)
+    assert (ended.state, ended.done, room.queue("pay").stats().dead) == (JobState.DONE, 1, 1)
+
+
 def test_an_outage_is_no_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     die(room)
     job = Jobs(room).make("replay", "pay", Filter())

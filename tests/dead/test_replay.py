@@ -329,6 +329,34 @@ def test_an_id_that_is_not_there_is_told(room: Room, dead: DeadLetters) -> None:
     assert result.refusals == [("0" * 32, "there is no such dead letter", True)]
 
 
+def family(room: Room) -> tuple[str, str]:
+    """A letter, and one in another queue that its handler had put: it bears the id of the first."""
+    (parent,) = bury(room, "chat_events", "order")
+    (child,) = bury(room, "heavy_payouts", "mail", correlation_id=parent)
+    return parent, child
+
+
+def test_a_message_id_means_that_letter_and_not_what_its_handler_put(room: Room, dead: DeadLetters) -> None:
+    parent, child = family(room)
+    assert dead.replay([parent], edit=lambda letter: "corrected").done == 1
+    assert [bodies(room, queue) for queue in ("chat_events", "heavy_payouts")] == [["corrected"], []]
+    assert dead.discard([parent]).ids == [parent]
+    assert dead.get(child).id == child
+
+
+def test_a_message_id_of_another_view_names_nothing_here(room: Room, dead: DeadLetters) -> None:
+    parent, child = family(room)
+    result = DeadLetters(room, "dlq_heavy").discard([parent])
+    assert (result.done, result.refusals) == (0, [(parent, "there is no such dead letter", True)])
+    assert {letter.id for letter in dead.find().letters} == {parent, child}
+
+
+def test_a_correlation_id_that_is_no_letter_means_all_that_bear_it(room: Room, dead: DeadLetters) -> None:
+    bury(room, "chat_events", "a", correlation_id="request-7")
+    bury(room, "heavy_payouts", "b", correlation_id="request-7")
+    assert dead.discard(["request-7"]).done == 2
+
+
 @pytest.mark.parametrize("chosen", ["an id", None, ["x"] * 1_001])
 def test_a_choice_that_makes_no_sense_is_refused(dead: DeadLetters, chosen: Any) -> None:
     with pytest.raises(InvalidInput):

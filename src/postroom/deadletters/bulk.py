@@ -5,14 +5,15 @@ What was done stays done, and the same call again does the rest: nothing is done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from postroom import audit
 from postroom.deadletters.filter import Filter
-from postroom.deadletters.finding import Scan, Step
+from postroom.deadletters.finding import Scan, Step, exactly
 from postroom.deadletters.groups import pages
 from postroom.deadletters.letter import DeadLetter
 from postroom.engine import Engine
@@ -169,8 +170,24 @@ class Choice:
                 yield Batch("", [], missing=(ids[number],), cursor=f"{number}@")
             queue = ""
 
-    def _of(self, id: str) -> Iterator[Step]:
+    def _of(self, id: str) -> Iterable[Step]:
+        """The letter of this message id; of a task or correlation id only where that names no letter.
+
+        What a handler put bears the id of its message as correlation id: whoever means one letter does not
+        mean those too, nor when it is in a queue outside of the view, or gone since an interrupted step.
+        """
+        found = list(exactly(self._engine, self._queues, id))
+        if found or self._was_met(id) or any(exactly(self._engine, self._others, id)):
+            return found
         return Scan(self._engine, self._queues, Filter(task=id)).steps()
+
+    def _was_met(self, id: str) -> bool:
+        return self.place is not None and id in dict(self.place.letters)
+
+    @functools.cached_property
+    def _others(self) -> list[str]:
+        """The queues of the room that are not meant."""
+        return [info.name for info in self._engine.queues() if info.name not in self._queues]
 
     def _open(self, letters: list[DeadLetter]) -> list[DeadLetter]:
         return [letter for letter in letters if letter.id not in self._finished]

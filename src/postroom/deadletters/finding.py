@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from postroom.deadletters.filter import Filter, Seen
@@ -93,6 +93,14 @@ class Scan:
         for each in itertools.islice(_pages(self._engine, queue, task), PAGE):
             found[each.id] = each
         return Page([entry for entry in found.values() if _in_group(entry, group)][:limit])
+
+
+def exactly(engine: Engine, queues: Iterable[str], id: str) -> Iterator[Step]:
+    """The dead letter of exactly this message id, from each of these queues that has it."""
+    for queue in sorted(queues):
+        (entry,) = engine.get(queue, [id])
+        if entry and entry.state is State.DEAD:
+            yield Step(queue, [DeadLetter(entry)], 1, None)
 
 
 def _pages(engine: Engine, queue: str, task: str) -> Iterator[Entry]:
