@@ -432,6 +432,19 @@ def test_a_canary_that_cannot_be_put_is_not_waited_for(room: Room, dead: DeadLet
     assert (result.done, result.refused, result.stopped) == (0, 1, "")
 
 
+@pytest.mark.parametrize("to", [None, "fast_default"])
+def test_when_the_first_is_refused_the_next_is_the_canary(
+    room: Room, dead: DeadLetters, to: str | None
+) -> None:
+    bury(room, "chat_events", "a", "b", unique_key="k")
+    (free,) = bury(room, "chat_events", "c")
+    bury(room, "chat_events", *range(5))
+    room.queue(to or "chat_events").put("holder", unique_key="k", delay="1h")
+    result = dead.replay(EVERYTHING, to=to, canary=True, canary_timeout="50ms")
+    assert (result.done, result.refused, result.last) == (1, 2, replay_id(free, 1))
+    assert "is ready after 50ms" in result.stopped
+
+
 # ---- discard --------------------------------------------------------------------------------------
 
 

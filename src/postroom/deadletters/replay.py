@@ -84,16 +84,18 @@ class Replay:
             self._send(batch.queue, some, result)
 
     def _try_one(self, queue: str, letters: list[DeadLetter], result: Result) -> list[DeadLetter]:
-        """Replay the first and wait for its end; those that are left."""
+        """Replay the first that can be put, and wait for its end; those that are left."""
         assert self._canary
         into = self._to or queue
         self._canary.release(into)
         before = result.done
-        self._send(queue, letters[:1], result)
+        while letters and result.done == before and not result.stopped:
+            self._send(queue, letters[:1], result)
+            letters = letters[1:]
         if result.done > before:
             result.stopped = self._canary.outcome(into, result.last)
             self._canary = None
-        return letters[1:]
+        return letters
 
     # --- putting again ----------------------------------------------------------------------
 
