@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
@@ -24,7 +25,8 @@ from postroom.delivery import Delivery
 from postroom.draft import PutOptions
 from postroom.duration import Duration, Instant
 from postroom.engine import ClaimRequest
-from postroom.model import Put
+from postroom.errors import PostroomError
+from postroom.model import Claimed, Put
 from postroom.policy import Policy
 from postroom.queue import Queue, Unset
 from postroom.room import Room, RoomStats
@@ -45,6 +47,8 @@ class AsyncRoom:
 
     def __init__(self, room: Room) -> None:
         self.room = room
+        #: What brings back the messages of claims that were cancelled.
+        self._returns: set[asyncio.Future[None]] = set()
 
     def queue(self, name: str, policy: Policy | None = None) -> AsyncQueue:
         return AsyncQueue(self, self.room.queue(name, policy))
@@ -57,6 +61,9 @@ class AsyncRoom:
         self.room.shutdown()
 
     async def close(self) -> None:
+        """Shut down and give up the engine, once what cancelled claims brought is back in its place."""
+        while self._returns:
+            await asyncio.wait(self._returns)
         await self.call(self.room.close)
 
     async def __aenter__(self) -> Self:
@@ -70,6 +77,18 @@ class AsyncRoom:
         if self.room.engine.capabilities.blocking:
             return await asyncio.to_thread(function, *args, **kwargs)
         return function(*args, **kwargs)
+
+    async def take(self, queue: str, request: ClaimRequest) -> tuple[list[Delivery], Claimed]:
+        """`Room.take`. Cancelled, it takes nothing: a thread goes on, and what it brings goes back."""
+        taking = _Taking(lambda: self.room.take(queue, request))
+        try:
+            return await self.call(taking)
+        except asyncio.CancelledError:
+            # No task: a loop that ends cancels those, but waits for the threads.
+            back = asyncio.get_running_loop().run_in_executor(None, taking.give_back)
+            self._returns.add(back)
+            back.add_done_callback(self._returns.discard)
+            raise
 
 
 class AsyncQueue:
@@ -124,7 +143,7 @@ class AsyncQueue:
         request = ClaimRequest(
             n=n, consumer=f"{self.room.room.consumer}/aio", waiter=bell.waiter if bell else None
         )
-        deliveries, claimed = await self.room.call(self.room.room.take, self.queue.name, request)
+        deliveries, claimed = await self.room.take(self.queue.name, request)
         return [AsyncDelivery(self.room, delivery) for delivery in deliveries], claimed.next_wake
 
 
@@ -171,6 +190,34 @@ class AsyncDelivery:
     ) -> bool:
         self.delivery.end()
         return await self._room.call(self.delivery.conclude, error)
+
+
+class _Taking:
+    """A claim that may outlive whoever waits for it."""
+
+    def __init__(self, take: Callable[[], tuple[list[Delivery], Claimed]]) -> None:
+        self._take = take
+        self._taken: list[Delivery] = []
+        self._given_up = False
+        #: Held while it claims, for who gives back what that brings.
+        self._lock = threading.Lock()
+
+    def __call__(self) -> tuple[list[Delivery], Claimed]:
+        with self._lock:
+            if self._given_up:
+                raise asyncio.CancelledError  # before it began
+            taken = self._take()
+            self._taken = taken[0]
+            return taken
+
+    def give_back(self) -> None:
+        """Nobody waits any longer: what it brought, or will have brought, goes back to its place."""
+        with self._lock:
+            self._given_up = True
+        for delivery in self._taken:
+            # One that the store does not take back now comes again when its ack_timeout is over.
+            with contextlib.suppress(PostroomError):
+                delivery.release()
 
 
 class _Bell:

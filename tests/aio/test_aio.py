@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import postroom
 from postroom import LeaseLost, Policy, Retry, aio
 from postroom.engine import Capabilities
 from postroom.engines.memory import MemoryEngine
@@ -141,6 +143,44 @@ async def test_a_cancelled_wait_takes_nothing_with_it(room: aio.AsyncRoom) -> No
         await waiting
     await queue.put("x")
     assert await queue.claim(timeout=0) is not None
+
+
+@pytest.mark.parametrize("ends", ["the task", "the loop"])
+def test_a_claim_that_is_cancelled_in_its_thread_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The thread has the message already when nobody waits for it any longer."""
+    room = aio.open(f"sqlite:///{tmp_path}/jobs.db")
+    take, claimed, cancelled = room.room.take, threading.Event(), threading.Event()
+
+    def held_up(*args: Any) -> Any:
+        taken = take(*args)
+        claimed.set()
+        assert cancelled.wait(60)
+        return taken
+
+    async def wait() -> None:
+        try:
+            await room.queue("q").claim(timeout=None)
+        finally:
+            cancelled.set()
+
+    async def main() -> None:
+        await room.queue("q").put("x")
+        waiting = asyncio.create_task(wait())
+        await asyncio.to_thread(claimed.wait, 60)
+        if ends == "the task":
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await room.close()
+
+    monkeypatch.setattr(room.room, "take", held_up)
+    asyncio.run(main())
+    room.room.close()
+    with postroom.open(f"sqlite:///{tmp_path}/jobs.db") as after:
+        again = after.queue("q").claim(timeout=0)
+        assert again is not None and (again.attempt, again.deliveries) == (0, 2)
 
 
 @in_room
