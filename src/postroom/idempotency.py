@@ -210,10 +210,12 @@ class Book:
             pause = min(2 * pause, _LOOK_LAST)
 
     def _holds(self, mark: Mark) -> bool:
-        """Whether whoever made this claim may still be at it; not if that was an earlier delivery of ours."""
+        """Whether whoever made this claim may still be at it; not if that was this delivery or an earlier one
+        of its message. A later one may be: then it is ours that is over."""
         if mark.caller:
             return True  # until its lease ends, and the record with it
-        if (mark.queue, mark.id) == (self._mark.queue, self._mark.id):
+        same = (mark.queue, mark.id) == (self._mark.queue, self._mark.id)
+        if same and mark.deliveries <= self._mark.deliveries:
             return False
         (entry,) = self._engine.get(mark.queue, [mark.id])
         return entry is not None and entry.state is State.PROCESSING and entry.deliveries == mark.deliveries

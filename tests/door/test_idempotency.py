@@ -305,6 +305,26 @@ def test_the_claim_of_an_earlier_delivery_is_void_although_the_message_is_in_wor
     assert ledger.paid == ["INV-1"]
 
 
+def test_an_earlier_delivery_does_not_take_over_from_the_one_that_holds_the_message(
+    room: Room, clock: ManualClock, payouts: Queue
+) -> None:
+    runs: list[int] = []
+
+    @idempotent(by_body)
+    def pay(delivery: Delivery) -> None:
+        runs.append(delivery.deliveries)
+        if delivery is second:  # the first was only slow to begin
+            with pytest.raises(InProgress):
+                pay_in(first, pay)
+
+    payouts.put("INV-1")
+    first = taken(payouts)
+    let_pass(room, clock, 31)
+    second = taken(payouts)
+    pay_in(second, pay)
+    assert runs == [2]
+
+
 def test_one_delivery_may_try_again_what_it_could_not_give_up(
     payouts: Queue, pay: Pay, deadly: Pay, ledger: Ledger
 ) -> None:
