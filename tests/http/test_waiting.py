@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -141,6 +142,34 @@ def test_who_comes_when_as_many_wait_as_may_is_told_so(monkeypatch: pytest.Monke
             assert await first == []
 
     monkeypatch.setattr(waiting_module, "MOST", 1)
+    asyncio.run(story())
+
+
+def test_a_line_that_cannot_be_opened_is_refused_and_the_next_one_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when there are no descriptors for a moment."""
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def call(function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    async def story() -> None:
+        with postroom.open("memory://") as room:
+            lines = Lines(room, call)
+            with monkeypatch.context() as patch:
+                patch.setattr(room, "waiter", lambda queues: os.open("/nowhere", 0))
+                with pytest.raises(OSError, match="No such file"):
+                    await lines.claim("q", 1, "first", PATIENCE, forever)
+            second = asyncio.create_task(lines.claim("q", 1, "second", PATIENCE, forever))
+            while lines.waiting < 1:
+                await asyncio.sleep(0)
+            room.queue("q").put(1)
+            async with asyncio.timeout(PATIENCE / 2):
+                assert len(await second) == 1
+
     asyncio.run(story())
 
 

@@ -176,9 +176,10 @@ class _Line:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        waiter = self._room.waiter([self._queue])
-        loop.add_reader(waiter.fileno(), self._rung.set)
+        waiter: Waiter | None = None
         try:
+            waiter = self._room.waiter([self._queue])
+            loop.add_reader(waiter.fileno(), self._rung.set)
             # Armed first, asked then: what comes in between rings.
             await self._call(waiter.arm)
             while place := self._first():
@@ -187,8 +188,9 @@ class _Line:
             self._refuse(error)
         finally:
             self._forget(self._queue)
-            loop.remove_reader(waiter.fileno())
-            await self._call(waiter.close)
+            if waiter:
+                loop.remove_reader(waiter.fileno())
+                await self._call(waiter.close)
 
     def _first(self) -> _Place | None:
         while self.places and self.places[0].given.done():
