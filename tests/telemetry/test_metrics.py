@@ -249,6 +249,18 @@ def test_a_port_that_is_taken_is_one_clear_error(room: Room) -> None:
             Worker(room, {"jobs": lambda delivery: None}, metrics_port=port).run(drain=True)
 
 
+def test_a_worker_whose_port_is_taken_does_not_start_and_may_try_again(room: Room) -> None:
+    room.queue("jobs").put(1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        worker = Worker(room, {"jobs": lambda delivery: None}, metrics_port=port)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+                worker.start()
+    with worker:
+        eventually(lambda: room.queue("jobs").stats().counters["acked"] == 1, timeout=60)
+
+
 def _work(url: str) -> None:
     with postroom.open(url, telemetry=True) as room:
         Worker(room, {"jobs": lambda delivery: None}).run(drain=True)

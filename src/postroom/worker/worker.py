@@ -176,13 +176,14 @@ class Worker:
         With `drain`, until nothing is ready any more; what is scheduled, a retry too, is not waited for.
         What was not begun is handed back.
         """
-        rotation = self._begin()
+        rotation, ending = self._begin()
         with self._signals():
-            self._work(rotation, drain)
+            self._work(rotation, drain, ending)
 
     def start(self) -> Self:
         """Work in a daemon thread until `stop`."""
-        work = (self._begin(), False)
+        rotation, ending = self._begin()
+        work = (rotation, False, ending)
         self._thread = threading.Thread(target=self._work, args=work, name="postroom-worker", daemon=True)
         self._thread.start()
         return self
@@ -237,34 +238,36 @@ class Worker:
         if dispatcher := self._dispatcher:
             dispatcher.interrupt()
 
-    def _begin(self) -> Rotation:
-        """What to work on. Raises InvalidInput here, not in a thread where nobody sees it."""
+    def _begin(self) -> tuple[Rotation, contextlib.ExitStack]:
+        """What to work on, and what ends that; whatever can be wrong is raised here, not in a thread where
+        nobody sees it: InvalidInput, or ConfigError for a port that is taken."""
         queues = self._queues or self._handlers.queues
         if unknown := self._breakers.keys() - set(queues):
             raise InvalidInput(f"breakers: this worker has no queue {', '.join(sorted(unknown))}")
         rotation = self.room.rotation(queues, self._order, weights=self._weights)
         if not self._running.acquire(blocking=False):
             raise InvalidInput("this worker runs already")
-        return rotation
-
-    def _work(self, rotation: Rotation, drain: bool) -> None:
-        try:
-            self._work_through(rotation, drain)
-        finally:
-            self._dispatcher = self._crew = None
-            self._stopping.clear()
-            self._quiet.clear()
-            self._running.release()
-
-    def _work_through(self, rotation: Rotation, drain: bool) -> None:
-        crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
-        limits = (self._concurrency, self._prefetch, self._shares)
-        dispatcher = Dispatcher(self.room, rotation, crew, *limits, self.name, self._breakers)
-        self._dispatcher, self._crew = dispatcher, crew
-        heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
         with contextlib.ExitStack() as ending:
+            ending.callback(self._end)
+            crew = Crew(self._concurrency, self._handlers, self._around, self._note_error, self._wake)
+            limits = (self._concurrency, self._prefetch, self._shares)
+            dispatcher = Dispatcher(self.room, rotation, crew, *limits, self.name, self._breakers)
+            self._dispatcher, self._crew = dispatcher, crew
             ending.callback(dispatcher.close)
             self._serve_metrics(ending)
+            return rotation, ending.pop_all()
+
+    def _end(self) -> None:
+        self._dispatcher = self._crew = None
+        self._stopping.clear()
+        self._quiet.clear()
+        self._running.release()
+
+    def _work(self, rotation: Rotation, drain: bool, ending: contextlib.ExitStack) -> None:
+        dispatcher, crew = self._dispatcher, self._crew
+        assert dispatcher and crew  # made when it began
+        heartbeat = Heartbeat(self.room.engine, dispatcher.holding)
+        with ending:
             self._attend(dispatcher, rotation.queues, ending)
             if self._with_keeper:
                 keeper = Keeper(self.room, self.name)
