@@ -207,20 +207,26 @@ class Breaker:
     def _probe(self) -> None:
         """Be one of the probes. Raises BreakerOpen when it is too early or enough are under way."""
         with self._lock:
-            before = self._look()
-            if before.state is State.CLOSED:
-                return
-            going = self._is_ours(before) and self._left() > 0
-            if not self._limit(before) or (going and self._probing >= self.probes):
-                self._refused()
-                what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
-                raise BreakerOpen(what, retry_after=self._patience(before))
-            if going:
-                self._probing += 1
-            else:
-                self._become_prober(before)
+            changed = self._take_probe()
+        if changed:  # told without the lock: a hook may make a guarded call of its own
+            self._tell(changed)
 
-    def _become_prober(self, before: Standing) -> None:
+    def _take_probe(self) -> Change | None:
+        """The same under the lock; the change that it made, to be told."""
+        before = self._home.look()
+        if before.state is State.CLOSED:
+            return None
+        going = self._is_ours(before) and self._left() > 0
+        if not self._limit(before) or (going and self._probing >= self.probes):
+            self._refused()
+            what = f"breaker {self.name!r} is {before.state}: {before.reason or 'no reason given'}"
+            raise BreakerOpen(what, retry_after=self._patience(before))
+        if not going:
+            return self._become_prober(before)
+        self._probing += 1
+        return None
+
+    def _become_prober(self, before: Standing) -> Change | None:
         """Half open, by us. Only from what was seen here: of several who try at once, one succeeds."""
         ours = Standing(
             state=State.HALF_OPEN,
@@ -229,13 +235,14 @@ class Breaker:
             prober=self._prober,
             calls=before.calls_with(self._calls),
         )
-        _, after = self._change(lambda now: ours if now == before else now)
+        changed, after = self._step(lambda now: ours if now == before else now)
         if after.state is State.CLOSED:
-            return
+            return None
         if after is not ours:
             self._refused()
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1
+        return changed
 
     def _give_back(self) -> None:
         """A call ended without saying anything about what is guarded."""
@@ -304,13 +311,19 @@ class Breaker:
             return made(state=State.OPEN, since=now, until=now + self.cooldown)
         return made(failures=failures, since=standing.since)
 
-    def _change(self, step: Step) -> tuple[Standing, Standing]:
+    def _change(self, step: Step) -> None:
+        changed, _ = self._step(step)
+        if changed:
+            self._tell(changed)
+
+    def _step(self, step: Step) -> tuple[Change | None, Standing]:
+        """Change how it stands; the change of state, which is still to be told, and how it stands now."""
         before, after = self._home.change(step)
-        if before.state is not after.state:
-            if after.state is not State.HALF_OPEN:
-                self._probing = 0
-            self._tell(Change(self.name, before.state, after.state, _now(), after.reason))
-        return before, after
+        if before.state is after.state:
+            return None, after
+        if after.state is not State.HALF_OPEN:
+            self._probing = 0
+        return Change(self.name, before.state, after.state, _now(), after.reason), after
 
     def _tell(self, change: Change) -> None:
         level = logging.INFO if change.after is State.CLOSED else logging.WARNING

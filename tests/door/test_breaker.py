@@ -254,6 +254,29 @@ def test_a_hook_that_fails_fails_no_call(time: Time, caplog: pytest.LogCaptureFi
     assert "breaker.hook_failed" in [getattr(record, "event", "") for record in caplog.records]
 
 
+def test_a_hook_may_make_a_guarded_call_at_every_change(psp: Breaker, time: Time) -> None:
+    """Such as to tell somebody by the gateway that is guarded."""
+    met: list[State] = []
+
+    def tell(change: Change) -> None:
+        met.append(change.after)
+        if change.after is not State.CLOSED:
+            refused(psp)
+
+    def recover() -> None:
+        with psp:
+            pass
+
+    psp.on_change.append(tell)
+    fail(psp, 3)
+    time.advance(31)
+    thread = threading.Thread(target=recover, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert met == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+
+
 def test_by_name_there_is_one_for_each(time: Time) -> None:
     breakers = Breakers(threshold=1)
     fail(breakers["shop-a"])
