@@ -26,6 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 import msgspec
@@ -75,6 +76,10 @@ class _Told(msgspec.Struct):
 
 OnChange = Callable[[Change], object]
 
+#: The calls under way in this thread or task, the newest last: the breaker, and in which of its trials the
+#: call is a probe; 0: it is none.
+_under_way: ContextVar[tuple[tuple[Breaker, int], ...]] = ContextVar("postroom_breaker_calls", default=())
+
 
 class Breaker:
     """One breaker. Threads may share it; in a process, make one for a name and pass it around.
@@ -115,6 +120,8 @@ class Breaker:
         self._token = new_token()
         self._lock = threading.Lock()
         self._probing = 0
+        #: How often it became half open by us: a probe of an earlier time has no place to give back.
+        self._trial = 0
         self._calls: deque[Call] = deque(maxlen=CALLS)
 
     def __repr__(self) -> str:
@@ -174,17 +181,27 @@ class Breaker:
     # --- calls ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        if self._look().state is not State.CLOSED:
-            self._probe()
+        trial = 0 if self._look().state is State.CLOSED else self._probe()
+        _under_way.set((*_under_way.get(), (self, trial)))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        trial = self._ended()
         if error is None:
             self.succeeded()
         elif (cause := _failure(error)) and self._counts(cause):
             self.failed(cause)
-        elif self._probing:
-            self._give_back()
+        elif trial:
+            self._give_back(trial)
+
+    def _ended(self) -> int:
+        """The newest call of this thread or task is over; in which trial it was a probe."""
+        calls = _under_way.get()
+        for place in reversed(range(len(calls))):
+            if calls[place][0] is self:
+                _under_way.set(calls[:place] + calls[place + 1 :])
+                return calls[place][1]
+        return 0  # it began in another context: its place is free again after a cooldown
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Guard every call of a function; a decorator."""
@@ -204,12 +221,17 @@ class Breaker:
 
         return guarded
 
-    def _probe(self) -> None:
-        """Be one of the probes. Raises BreakerOpen when it is too early or enough are under way."""
+    def _probe(self) -> int:
+        """Be one of the probes, and say of which trial; 0: there is nothing to try any more.
+
+        Raises BreakerOpen when it is too early or enough are under way.
+        """
         with self._lock:
             changed = self._take_probe()
+            trial = self._trial if self._probing else 0
         if changed:  # told without the lock: a hook may make a guarded call of its own
             self._tell(changed)
+        return trial
 
     def _take_probe(self) -> Change | None:
         """The same under the lock; the change that it made, to be told."""
@@ -242,12 +264,14 @@ class Breaker:
             self._refused()
             raise BreakerOpen(f"breaker {self.name!r} is being tried by another process")
         self._probing = 1
+        self._trial += 1
         return changed
 
-    def _give_back(self) -> None:
-        """A call ended without saying anything about what is guarded."""
+    def _give_back(self, trial: int) -> None:
+        """A probe of this trial ended without saying anything about what is guarded."""
         with self._lock:
-            self._probing = max(0, self._probing - 1)
+            if trial == self._trial:
+                self._probing = max(0, self._probing - 1)
 
     # --- what calls have shown --------------------------------------------------------------
 

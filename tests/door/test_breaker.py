@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
 from collections.abc import Iterator
@@ -171,6 +172,21 @@ def test_a_probe_that_says_nothing_makes_room_for_another(psp: Breaker, time: Ti
     with psp:
         pass
     assert state(psp) is State.CLOSED
+
+
+@pytest.mark.parametrize("began", ["while it was closed", "as a probe that was given up"])
+def test_a_call_from_before_gives_no_place_of_a_probe_back(psp: Breaker, time: Time, began: str) -> None:
+    elsewhere = contextvars.copy_context()  # another thread or task
+    if began == "while it was closed":
+        elsewhere.run(psp.__enter__)
+    fail(psp, 3)
+    time.advance(31)
+    if began != "while it was closed":
+        elsewhere.run(psp.__enter__)
+        time.advance(31)
+    with psp:
+        elsewhere.run(psp.__exit__, KeyboardInterrupt, KeyboardInterrupt(), None)
+        refused(psp)
 
 
 def test_a_probe_that_is_not_heard_of_again_is_given_up(psp: Breaker, time: Time) -> None:
