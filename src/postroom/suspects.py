@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -17,10 +18,15 @@ class SuspectSlot:
     """
 
     def __init__(self, on_free: Callable[[], None]) -> None:
+        self._on_free = on_free
+        self.empty()
+        _SLOTS.add(self)
+
+    def empty(self) -> None:
+        """As at the beginning: a forked child has neither the claims nor the suspects of its parent."""
         self._lock = threading.Lock()
         self._reserved = False
         self._holder: weakref.ref[Delivery] | None = None
-        self._on_free = on_free
 
     def reserve(self) -> bool:
         """Whether the coming claim may bring a suspect; if so, follow it up with `fill`."""
@@ -44,3 +50,15 @@ class SuspectSlot:
                 return
             self._holder = None
         self._on_free()
+
+
+#: The slots of this process.
+_SLOTS: weakref.WeakSet[SuspectSlot] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for slot in list(_SLOTS):
+        slot.empty()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import signal
 import threading
 from typing import Any
 
@@ -99,6 +102,23 @@ def test_another_process_has_a_place_of_its_own(room: Room, queue: Queue) -> Non
     assert [first.body, second.body] == [0, 1]
     assert first.suspect
     assert second.suspect
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("parent", ["claims", "works on one", "has the lock"])
+def test_a_forked_child_has_a_place_of_its_own(room: Room, queue: Queue, parent: str) -> None:
+    """Whatever the other threads of its parent were at."""
+    held = taken(queue) if parent == "works on one" else None
+    if parent == "claims":
+        room.suspect.reserve()
+    with room.suspect._lock if parent == "has the lock" else contextlib.nullcontext():
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # one that hangs ends, and runs no test
+            signal.alarm(30)
+            os._exit(0 if room.suspect.reserve() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (held is not None) is (parent == "works on one")
 
 
 def test_all_queues_of_a_room_share_the_place(room: Room, queue: Queue, clock: ManualClock) -> None:
