@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -116,6 +116,34 @@ def test_a_server_that_is_away_says_so(own_server: Served) -> None:
     own_server.kill()
     with Client(own_server.address) as room, pytest.raises(EngineUnavailable):
         room.put("emails", 1)
+
+
+def test_every_verb_without_an_answer_is_known_to_be_done(room: Client) -> None:
+    (first, second, third) = (put.id for put in room.put_many("verbs", [1, 2, 3], delay="1h"))
+    room.pause("verbs", "a moment")
+    room.resume("verbs")
+    room.reschedule("verbs", first, delay="2h")
+    room.run_now("verbs", second)
+    (delivery,) = room.claim("verbs", wait=30)
+    room.release(delivery)
+    room.cancel("verbs", third)
+    assert (room.stats("verbs").scheduled, room.stats("verbs").ready) == (1, 1)
+
+
+@pytest.mark.parametrize("page", ["<html>maintenance</html>", "{}", ""])
+@pytest.mark.parametrize("status", [200, 302])
+def test_an_answer_that_is_not_the_servers_is_no_success(page: str, status: int) -> None:
+    """What a proxy says in its place."""
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, text=page))
+    with Client("http://nobody", transport=transport) as room:
+        verbs: list[Callable[[], object]] = [
+            lambda: room.put("q", 1), lambda: room.claim("q"), lambda: room.ack("receipt"),
+            lambda: room.extend("receipt"), lambda: room.cancel("q", "id"), lambda: room.pause("q"),
+            lambda: room.resume("q"), lambda: room.reschedule("q", "id"), lambda: room.purge("q"),
+        ]  # fmt: skip
+        for verb in verbs:
+            with pytest.raises(EngineUnavailable, match=f"answers {status}, and not as we know it"):
+                verb()
 
 
 def test_coroutines_have_the_same(server: Served, http: httpx.Client) -> None:

@@ -14,7 +14,17 @@ import msgspec
 
 from postroom import errors
 from postroom.duration import Duration, milliseconds
-from postroom.http.views import Deliveries, DeliveryView, MessageView, Page, Put, Puts, QueueList, QueueView
+from postroom.http.views import (
+    Count,
+    Deliveries,
+    DeliveryView,
+    MessageView,
+    Page,
+    Put,
+    Puts,
+    QueueList,
+    QueueView,
+)
 from postroom.stats import QueueStats
 
 T = TypeVar("T")
@@ -24,7 +34,7 @@ _PATIENCE = 30.0
 
 
 class Call(Generic[T]):
-    """One request, what its answer is, and which part of that is meant."""
+    """One request, what its answer is (without a `kind`: 204, empty), and which part of that is meant."""
 
     def __init__(
         self,
@@ -44,9 +54,19 @@ class Call(Generic[T]):
         """What the answer says; raises the error that it stands for."""
         if answer.status_code >= 400:
             raise _error(answer)
-        found: Any = msgspec.json.decode(answer.content, type=self._kind) if self._kind else None
+        found = self._content(answer)
         meant: T = self._pick(found) if self._pick else found
         return meant
+
+    def _content(self, answer: httpx.Response) -> Any:
+        if self._kind is None:
+            if answer.status_code != 204:
+                raise _unknown(answer)
+            return None
+        try:
+            return msgspec.json.decode(answer.content, type=self._kind)
+        except msgspec.DecodeError as error:
+            raise _unknown(answer) from error
 
 
 def options(url: str, token: str | None) -> dict[str, Any]:
@@ -79,6 +99,10 @@ def claim(queue: str, n: int, wait: Duration, consumer: str) -> Call[list[Delive
     return Call("POST", _at(queue, "claim"), Deliveries, deliveries, json=wanted, timeout=_PATIENCE + span)
 
 
+def _nothing(answer: object) -> None:
+    """Of an answer that nobody wants to know more of than that it came."""
+
+
 def settle(delivery: DeliveryView | str, verb: str, **said: Any) -> Call[None]:
     receipt = delivery if isinstance(delivery, str) else delivery.receipt
     return Call("POST", f"/deliveries/{receipt}/{verb}", json=_plain(said))
@@ -96,6 +120,10 @@ def operate(queue: str, id: str, verb: str, **said: Any) -> Call[None]:
     return Call("POST", _at(queue, "messages", id, verb), json=_plain(said))
 
 
+def reschedule(queue: str, id: str, **said: Any) -> Call[None]:
+    return Call("POST", _at(queue, "messages", id, "reschedule"), MessageView, _nothing, json=_plain(said))
+
+
 def queues(after: str) -> Call[QueueList]:
     return Call("GET", "/queues", QueueList, params={"after": after})
 
@@ -109,20 +137,21 @@ def declare(queue: str, policy: Mapping[str, Any]) -> Call[QueueView]:
 
 
 def pause(queue: str, reason: str, span: Any) -> Call[None]:
-    return Call("POST", _at(queue, "pause"), json=_plain({"reason": reason, "span": span}))
+    said = _plain({"reason": reason, "span": span})
+    return Call("POST", _at(queue, "pause"), QueueView, _nothing, json=said)
 
 
 def resume(queue: str) -> Call[None]:
-    return Call("POST", _at(queue, "resume"))
+    return Call("POST", _at(queue, "resume"), QueueView, _nothing)
 
 
 def purge(queue: str) -> Call[int]:
-    return Call("POST", _at(queue, "purge"), dict[str, int], operator.itemgetter("count"))
+    return Call("POST", _at(queue, "purge"), Count, operator.attrgetter("count"))
 
 
 def drop(queue: str, force: bool) -> Call[int]:
-    count = operator.itemgetter("count")
-    return Call("DELETE", _at(queue), dict[str, int], count, params={"force": force})
+    count = operator.attrgetter("count")
+    return Call("DELETE", _at(queue), Count, count, params={"force": force})
 
 
 def _at(queue: str, *parts: str) -> str:
@@ -159,12 +188,17 @@ _BY_CODE = {
 }
 
 
+def _unknown(answer: httpx.Response) -> errors.EngineUnavailable:
+    """The answer of something between us and the server."""
+    return errors.EngineUnavailable(f"the server answers {answer.status_code}, and not as we know it")
+
+
 def _error(answer: httpx.Response) -> errors.PostroomError:
     try:
         problem: dict[str, Any] = msgspec.json.decode(answer.content)
         code, text = problem["code"], problem["detail"]
-    except (msgspec.DecodeError, KeyError, TypeError):  # something between us and the server
-        return errors.EngineUnavailable(f"the server answers {answer.status_code}, and not as we know it")
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return _unknown(answer)
     if code == "lease_lost":
         return errors.LeaseLost(text, outcome=problem.get("outcome", "lost"))
     if code == "queue_full":

@@ -101,7 +101,7 @@ class Client:
         self, queue: str, id: str, *, delay: Duration | None = None, at: Instant | None = None
     ) -> None:
         """Give a waiting message another due time."""
-        self._do(calls.operate(queue, id, "reschedule", delay=delay, at=at))
+        self._do(calls.reschedule(queue, id, delay=delay, at=at))
 
     def run_now(self, queue: str, id: str) -> None:
         """Make a scheduled message ready."""
@@ -215,7 +215,7 @@ class AsyncClient:
     async def reschedule(
         self, queue: str, id: str, *, delay: Duration | None = None, at: Instant | None = None
     ) -> None:
-        await self._do(calls.operate(queue, id, "reschedule", delay=delay, at=at))
+        await self._do(calls.reschedule(queue, id, delay=delay, at=at))
 
     async def run_now(self, queue: str, id: str) -> None:
         await self._do(calls.operate(queue, id, "run-now"))

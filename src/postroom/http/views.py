@@ -183,6 +183,10 @@ class QueueList(msgspec.Struct):
     cursor: str | None = None
 
 
+class Count(msgspec.Struct):
+    count: int
+
+
 class Level(msgspec.Struct):
     priority: int
     count: int

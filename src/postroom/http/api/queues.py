@@ -14,7 +14,7 @@ from postroom.errors import InvalidInput
 from postroom.http.looking import lines
 from postroom.http.problems import unknown_field
 from postroom.http.service import AtDesk, named
-from postroom.http.views import Backlogs, BacklogView, Level, QueueList, QueueView, Request, Span
+from postroom.http.views import Backlogs, BacklogView, Count, Level, QueueList, QueueView, Request, Span
 from postroom.limits import MAX_BATCH, check_between, check_limit
 from postroom.logs import LogEntry
 from postroom.policy import SETTINGS, Policy
@@ -30,10 +30,6 @@ class Pause(Request):
 
     reason: str = ""
     span: Span | None = None
-
-
-class Count(msgspec.Struct):
-    count: int
 
 
 class History(msgspec.Struct):
