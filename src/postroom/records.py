@@ -66,9 +66,9 @@ class Bucket(NamedTuple):
     def of(cls, value: bytes | None, now: int, rate: Rate, burst: int) -> Bucket:
         """The bucket as it was kept (None: nobody took from it lately), filled up to now."""
         full = burst * rate.per
-        if value is None:
-            return cls(full, now)
-        kept = cls(*_BUCKET.unpack(value))
+        kept = cls(full, now) if value is None else cls(*_BUCKET.unpack(value))
+        if kept.at > now + _GLITCH:
+            return cls(full, now)  # it would earn nothing until then
         return cls(min(full, kept.level + max(0, now - kept.at) * rate.count), max(now, kept.at))
 
     def missing(self, n: int, rate: Rate) -> int:
@@ -86,6 +86,8 @@ class Bucket(NamedTuple):
 
 
 _BUCKET = struct.Struct(">QQ")
+#: Noted so far ahead, it was by a clock that was wrong for a moment (ms).
+_GLITCH = 60_000
 
 
 def check_take(kind: str, key: str, n: int, burst: int) -> None:

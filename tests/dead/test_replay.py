@@ -351,6 +351,15 @@ def test_a_message_id_of_another_view_names_nothing_here(room: Room, dead: DeadL
     assert {letter.id for letter in dead.find().letters} == {parent, child}
 
 
+def test_an_id_that_is_gone_means_nothing_that_its_handler_put(room: Room, dead: DeadLetters) -> None:
+    (parent,) = bury(room, "chat_events", "order")
+    bury(room, "heavy_payouts", "mail", correlation_id=parent)
+    assert dead.discard([parent]).done == 1
+    again = dead.discard([parent])
+    assert (again.done, again.refused) == (0, 1)
+    assert room.queue("heavy_payouts").stats().dead == 1
+
+
 def test_a_correlation_id_that_is_no_letter_means_all_that_bear_it(room: Room, dead: DeadLetters) -> None:
     bury(room, "chat_events", "a", correlation_id="request-7")
     bury(room, "heavy_payouts", "b", correlation_id="request-7")

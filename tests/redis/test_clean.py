@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
+import pytest
+
 import postroom
 from postroom import Policy
+from postroom.engines.redis import urls
+from postroom.engines.redis.client import Client
+from postroom.engines.redis.engine import RedisEngine
+from postroom.errors import EngineUnavailable
 from postroom.room import Room
 from tests.redis import servers
 
@@ -42,3 +50,21 @@ def test_what_was_acked_leaves_no_key_of_its_own(server: servers.Server) -> None
         assert names(server) <= OF_A_QUEUE
         room.queue("q").put("waits")
         assert {"ready", "body"} <= names(server), "they would be seen"
+
+
+def test_a_drop_that_ended_halfway_is_finished_by_the_next(
+    server: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(queue: str) -> None:
+        raise EngineUnavailable("no answer")
+
+    engine = RedisEngine(Client(urls.read(urlsplit(server.url(**servers.PATIENT)))))
+    try:
+        engine.declare("q", Policy())
+        with monkeypatch.context() as halfway, pytest.raises(EngineUnavailable):
+            halfway.setattr(engine._registry, "remove", away)
+            engine.drop("q")
+        assert engine.drop("q") == 0
+        assert engine._registry.names() == []
+    finally:
+        engine.close()

@@ -19,7 +19,7 @@ from postroom.engines.redis import urls
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.engine import RedisEngine
 from postroom.model import Leased, NewMessage, Outcome, Receipt, Settlement, Verb
-from postroom.policy import Policy
+from postroom.policy import Policy, Rate
 from postroom.testing import ManualClock
 from tests.chaos.load import LEASE as SHORT_LEASE
 from tests.redis import servers
@@ -296,6 +296,15 @@ def test_a_clock_that_was_far_ahead_does_not_use_up_the_rate(server: Server) -> 
     assert failover.claim(1) == []
     failover.clock.advance("1s")
     assert len(failover.claim(1)) == 1
+    failover.engine.close()
+
+
+def test_nor_a_shared_rate(server: Server) -> None:
+    failover, rate = Failover(server, "72h"), Rate.parse("1/s")
+    assert failover.engine.records.take("rate", "all", 1, rate=rate, burst=1) == 0
+    failover.happen()
+    assert failover.engine.records.take("rate", "all", 1, rate=rate, burst=1) == 0
+    assert failover.engine.records.take("rate", "all", 1, rate=rate, burst=1) == 1_000
     failover.engine.close()
 
 

@@ -22,7 +22,7 @@ from postroom.engines.sqlite.file import File
 from postroom.engines.sqlite.folder import stamp_of
 from postroom.errors import Closed, ConfigError, EngineBusy, InvalidInput
 from postroom.model import Accepted, Failure, NewMessage, Outcome, Receipt, Settlement, State
-from postroom.policy import Policy
+from postroom.policy import Policy, Rate
 from postroom.testing import ManualClock
 from tests.sqlite.outside import eventually
 
@@ -326,6 +326,16 @@ def test_a_clock_that_was_far_ahead_does_not_use_up_the_rate(path: Path, clock: 
     engine.claim(QUEUE, ClaimRequest())
     clock.advance("2s")
     assert len(engine.claim(QUEUE, ClaimRequest()).deliveries) == 1
+    engine.close()
+
+
+def test_nor_a_shared_rate(path: Path, clock: ManualClock) -> None:
+    def take(engine: SqliteEngine) -> int:
+        return engine.records.take("rate", "all", 1, rate=Rate.parse("1/s"), burst=1)
+
+    once_far_ahead(path, clock, "72h", take)
+    engine = SqliteEngine(File(str(path)), clock)
+    assert [take(engine), take(engine)] == [0, 1_000]
     engine.close()
 
 

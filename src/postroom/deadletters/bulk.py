@@ -5,8 +5,8 @@ What was done stays done, and the same call again does the rest: nothing is done
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from postroom.deadletters.groups import pages
 from postroom.deadletters.letter import DeadLetter
 from postroom.engine import Engine
 from postroom.errors import InvalidInput
+from postroom.ids import is_id
 from postroom.model import Action, Entry, Move, State
 
 #: Letters of one step, ids of one selection, and how many ids and reasons a result keeps.
@@ -171,23 +172,15 @@ class Choice:
             queue = ""
 
     def _of(self, id: str) -> Iterable[Step]:
-        """The letter of this message id; of a task or correlation id only where that names no letter.
+        """The letter of this message id, or else those of this task or correlation id.
 
-        What a handler put bears the id of its message as correlation id: whoever means one letter does not
-        mean those too, nor when it is in a queue outside of the view, or gone since an interrupted step.
+        What a handler puts bears the id of its message as correlation id. Whoever means a letter that is
+        gone, or in another view, does not mean those: what could be a message's id is only a task's besides.
         """
-        found = list(exactly(self._engine, self._queues, id))
-        if found or self._was_met(id) or any(exactly(self._engine, self._others, id)):
+        if found := list(exactly(self._engine, self._queues, id)):
             return found
-        return Scan(self._engine, self._queues, Filter(task=id)).steps()
-
-    def _was_met(self, id: str) -> bool:
-        return self.place is not None and id in dict(self.place.letters)
-
-    @functools.cached_property
-    def _others(self) -> list[str]:
-        """The queues of the room that are not meant."""
-        return [info.name for info in self._engine.queues() if info.name not in self._queues]
+        steps = Scan(self._engine, self._queues, Filter(task=id)).steps()
+        return map(partial(_of_task, id), steps) if is_id(id) else steps
 
     def _open(self, letters: list[DeadLetter]) -> list[DeadLetter]:
         return [letter for letter in letters if letter.id not in self._finished]
@@ -197,6 +190,10 @@ class Choice:
         """For the audit."""
         chosen = self._chosen
         return chosen.as_dict() if isinstance(chosen, Filter) else {"ids": list(chosen)[:_KEPT]}
+
+
+def _of_task(id: str, step: Step) -> Step:
+    return step._replace(letters=[letter for letter in step.letters if letter.call.task_id == id])
 
 
 class Work(Protocol):

@@ -104,12 +104,10 @@ class RedisEngine(Engine):
 
     def drop(self, queue: str, *, force: bool = False, by: str = "", why: str = "") -> int:
         count = self._run(scripts.DROP, queue, "1" if force else "0")
-        if count is None:
-            return 0
-        self._registry.remove(queue)
+        self._registry.remove(queue)  # also if it is gone: an earlier drop may have ended just before this
         if count:
             self.publish(AUDIT, [drop_told(queue, count, by, why)])
-        return int(count)
+        return int(count or 0)
 
     def queues(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         self._check_open()

@@ -9,8 +9,8 @@ return. The decisions (why: docs/decisions/0006):
   Uncertain and ConfigError are answers, and go to the caller. A server of the wrong kind is away until
   it is put right, except at the start, where it is the ConfigError it is without a spool.
 - **What Redis may hold already is only moved**: a put without an answer, and a put that its producer may be
-  repeating (`remember`, a `dedupe_window`, an error that asked for it). It is *held*: kept in the spool, not claimable. All other
-  puts are worked on here. A unique key cannot be promised here: EngineUnavailable.
+  repeating (`remember`, a `dedupe_window`, an error that asked for it). It is *held*: kept in the spool, not
+  claimable. All other puts are worked on here. A unique key cannot be promised here: EngineUnavailable.
 - **Moving** parks a message first (no local claim can have it any more), puts it to Redis under its own id,
   remembered for 24 h, and then removes it: a crash in between repeats a put, which changes nothing.
 - **Kept by a move**: id, body, headers, kind, priority, due time, expiry, correlation id, and what is left of

@@ -35,6 +35,11 @@ class RecordsContract(ContractBase):
     def test_a_record_that_was_never_put_is_not(self) -> None:
         assert self.records.get("kind", "key") is None
 
+    def test_an_empty_key_is_that_of_no_record(self) -> None:
+        self.write()
+        assert self.records.get("kind", "") is None
+        assert not self.records.delete("kind", "")
+
     def test_every_write_of_a_record_has_a_higher_version(self) -> None:
         versions = [self.write() for _ in range(5)]
         assert versions == sorted(set(versions))

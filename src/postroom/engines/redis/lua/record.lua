@@ -14,7 +14,7 @@ end
 
 -- The record as it is kept, and its version; nil if there is none or its time is over.
 local function live(key)
-  local found = redis.call('HGET', VALUES, key)
+  local found = key ~= '' and redis.call('HGET', VALUES, key)
   if found then
     local version, expires = struct.unpack(RECORD, found)
     if expires == 0 or expires > now then
