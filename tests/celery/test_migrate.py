@@ -23,7 +23,7 @@ from kombu import Exchange, Queue, pools
 import postroom
 from postroom.celery.migrate import look
 from postroom.celery.stock import StockRedis
-from postroom.errors import EngineUnavailable, InvalidInput
+from postroom.errors import EngineUnavailable, InvalidInput, MissingExtra
 from postroom.model import State
 from postroom.room import Room
 from tests.celery.workers import PATIENCE, REPO, Shop, wait_until
@@ -495,6 +495,13 @@ def test_another_url_is_refused(url: str) -> None:
 def test_a_redis_that_is_away_is_one_line(tmp_path: Path) -> None:
     with servers.silent_port() as port, pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1"):
         StockRedis(f"redis://:secret@127.0.0.1:{port}/0")
+
+
+def test_what_kombus_transport_lacks_is_named_with_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kombu.transport.redis", None)  # as where an import of it fails
+    monkeypatch.setattr("kombu.transport._transport_cache", {})
+    with pytest.raises(MissingExtra, match=r"postroom\[celery,redis\].*kombu\.transport\.redis"):
+        StockRedis("redis://127.0.0.1:1")
 
 
 def test_a_large_list_is_read_in_small_pieces(old: Old, redis_server: servers.Server) -> None:

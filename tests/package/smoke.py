@@ -227,6 +227,11 @@ EXTRAS: dict[str, Callable[[Path], None]] = {
 }  # fmt: skip
 
 
+def migrate(folder: Path) -> None:
+    """With both: kombu's own Redis transport, whose tasks `celery migrate` moves, finds what it imports."""
+    importlib.import_module("kombu.transport.redis")
+
+
 def nothing_else(folder: Path) -> None:
     """Without an extra, whoever needs it is told which one."""
     for url, tracing in (("redis://localhost", False), ("memory://", True)):
@@ -241,6 +246,8 @@ def nothing_else(folder: Path) -> None:
 def main(extras: list[str]) -> None:
     wanted = list(EXTRAS) if extras == ["all"] else extras
     checks = [core, *(EXTRAS[extra] for extra in wanted)] if wanted else [core, nothing_else]
+    if {"celery", "redis"} <= set(wanted):
+        checks.append(migrate)
     for check in checks:
         with tempfile.TemporaryDirectory() as folder:
             check(Path(folder))

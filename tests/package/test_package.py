@@ -7,6 +7,7 @@ import re
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,20 @@ def test_it_works_where_only_what_it_needs_is_installed(built: tuple[Path, Path]
     assert spec and spec.origin
     (site / "msgspec").symlink_to(Path(spec.origin).parent)
     assert smoke(python) == "ok: core\nok: nothing_else\n"
+
+
+def test_the_extras_bring_what_kombus_redis_transport_needs() -> None:
+    """`celery migrate` uses it, and kombu asks for it only with an extra of its own."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    brought = {name_of(each) for extra in ("celery", "redis") for each in extras[extra]}
+    needed = {name_of(each) for each in requires("kombu") or () if re.search(r"extra == .redis", each)}
+    assert "redis" in needed
+    assert needed <= brought
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement)[0]
 
 
 def test_every_extra_is_tried_by_make_package() -> None:

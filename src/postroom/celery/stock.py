@@ -23,7 +23,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from postroom.celery.exchanges import matches
 from postroom.celery.wrapping import Payload
-from postroom.errors import EngineUnavailable, InvalidInput
+from postroom.errors import EngineUnavailable, InvalidInput, MissingExtra
 from postroom.settings import without_secrets
 
 #: Between a queue's name and its priority step, and between the parts of a binding, unless the app has the
@@ -109,7 +109,10 @@ class StockRedis:
         self._prefix = prefix
         self._seps = tuple(dict.fromkeys((_SEP, sep or _SEP)))
         # Kombu's own connection: it knows every way of writing this URL.
-        self._connection = Connection(url, transport_options={"master_name": master} if master else {})
+        try:
+            self._connection = Connection(url, transport_options={"master_name": master} if master else {})
+        except ImportError as error:  # only now kombu loads its transport
+            raise MissingExtra(f"pip install 'postroom[celery,redis]' ({error})") from error
         with self._asking():
             self._connection.connect()
             self._client: Any = self._connection.channel().client
