@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,11 @@ import httpx
 import pytest
 
 import postroom
+from postroom.cli import INTERRUPTED
 from postroom.errors import EngineUnavailable
 from postroom.http import waiting as waiting_module
 from postroom.http.waiting import Lines
+from postroom.keeper import leader
 from tests.http.servers import PATIENCE, Served, serving
 from tests.redis import servers as redis_servers
 
@@ -183,6 +186,36 @@ def test_a_server_that_ends_answers_who_waits(own_server: Served) -> None:
 
     answer, code = asyncio.run(story())
     assert (answer.status_code, answer.json(), code) == (200, {"deliveries": []}, 0)
+
+
+def test_a_second_interrupt_ends_a_server_at_once_and_in_order(own_server: Served, tmp_path: Path) -> None:
+    """No request is waited for; the keeper is still told to give up its lead."""
+
+    def log() -> str:
+        return (tmp_path / "serve.log").read_text()
+
+    until(lambda: led(tmp_path))
+    host, _, port = own_server.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as slow:
+        slow.sendall(UNFINISHED)
+        assert b"100 Continue" in slow.recv(1_000), "it reads the body that does not come"
+        own_server.process.send_signal(signal.SIGINT)
+        until(lambda: "Waiting for connections to close" in log())
+        own_server.process.send_signal(signal.SIGINT)
+        assert own_server.process.wait(PATIENCE) == INTERRUPTED
+    assert "Traceback" not in log()
+    assert not led(tmp_path)
+
+
+def led(folder: Path) -> bool:
+    with postroom.open(f"sqlite:///{folder}/jobs.db") as room:
+        return leader(room.engine) is not None
+
+
+UNFINISHED = (
+    b"POST /api/v1/queues/q/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"content-length: 100\r\nexpect: 100-continue\r\n\r\n"
+)
 
 
 @pytest.fixture(params=["sqlite", "redis"])

@@ -23,6 +23,8 @@ from postroom.errors import MissingExtra, PostroomError
 logging.getLogger("postroom").addHandler(logging.NullHandler())
 
 UNHEALTHY = 6
+#: As shells have it for what SIGINT has ended: at once, by a second signal.
+INTERRUPTED = 130
 
 #: By error code; an error without a row has the exit code of its parent.
 EXIT_CODES = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from postroom.cli import INTERRUPTED
 from postroom.cli.options import File, Url
 from postroom.errors import MissingExtra
 
@@ -76,7 +77,8 @@ def serve(
 
     \b
     SIGTERM or Ctrl-C: clients that wait for messages are answered at once, other
-    requests have 10 s to end. A second one: at once.
+    requests have 10 s to end. Ctrl-C after that: at once.
+    Exit codes: 0 stopped gracefully, 130 at once.
     """
     installed()
     from postroom.cli import logs
@@ -108,6 +110,8 @@ def _serve(config: Config, *, keeper: bool) -> None:
         running = server.Server(app, tls, on_stop=app.state.hub.dismiss)
         print(f"Postroom serves {server.address(bound, tls)}", flush=True)
         running.run(sockets=[bound])
+    if running.force_exit:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _service(where: str) -> EventsApp:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroom.cli import output
+from postroom.cli import INTERRUPTED, output
 from postroom.cli.options import LOOPBACK, File, Json, MetricsHost, MetricsPort, Url, role_names
 from postroom.errors import ConfigError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger(__name__)
 
-INTERRUPTED = 130
 
 RoleName = Annotated[
     str | None, typer.Option("--role", "-r", metavar="NAME", help="The role.", autocompletion=role_names)

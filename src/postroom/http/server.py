@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -20,6 +21,8 @@ DEFAULT_PORT = 8025
 _NEXT = 50
 #: Requests that run get so long to end (seconds); those that only wait for messages are answered at once.
 _GRACE = 10
+#: And so long when it must end at once: enough to notice that nobody listens any more.
+_LAST_WORDS = 1
 _KEEP_ALIVE = 75
 #: Connections are looked through after so many ticks of uvicorn, of which ten are a second.
 _TICKS = 50
@@ -60,7 +63,10 @@ def address(bound: socket.socket, tls: Tls | None = None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Ends gracefully at SIGTERM or SIGINT: takes no more, answers who waits, lets what runs end."""
+    """Ends gracefully at SIGTERM or SIGINT: takes no more, answers who waits, lets what runs end.
+
+    A SIGINT after that ends it at once, which `force_exit` tells.
+    """
 
     def __init__(self, app: Any, tls: Tls | None = None, on_stop: Callable[[], object] | None = None) -> None:
         files: dict[str, Any] = {}
@@ -97,6 +103,20 @@ class Server(uvicorn.Server):
         for step in self._before:
             step()
         await super().shutdown(sockets)
+        if self.force_exit:
+            await self._end_at_once()
+
+    async def _end_at_once(self) -> None:
+        """After a second SIGINT no request is waited for; what runs beside them ends as ever.
+
+        Uvicorn would leave that out, and cancel everything, with a traceback for each.
+        """
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # its request sees a client that has hung up
+        if not self.lifespan.shutdown_event.is_set():
+            await self.lifespan.shutdown()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
