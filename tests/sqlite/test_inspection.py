@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import postroom
+from postroom.cli import UNHEALTHY
 from postroom.engines.sqlite import SqliteEngine
 from postroom.engines.sqlite.file import File
 from postroom.findings import Finding, Level
@@ -36,6 +41,24 @@ def test_a_file_that_everybody_can_read_is_told(tmp_path: Path) -> None:
         (tmp_path / "jobs.db").chmod(0o644)
         (file,) = [finding for finding in room.engine.inspect() if finding.check == "file"]
     assert file.level is Level.WARN
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "jobs.db-wal"])
+def test_a_store_that_this_user_cannot_write_is_bad(tmp_path: Path, name: str) -> None:
+    with postroom.open(f"sqlite:///{tmp_path}/jobs.db") as room:
+        room.queue("q").put(1)
+        (tmp_path / name).chmod(0o444)
+        doctor = [*UNPRIVILEGED, sys.executable, "-m", "postroom.cli", "doctor", "--json"]
+        ran = subprocess.run([*doctor, "--url", f"sqlite:///{tmp_path}/jobs.db"], check=False, **OPTIONS)
+    found = {each["check"]: each for each in json.loads(ran.stdout)}
+    assert found["file"]["level"] == "fail", ran.stdout
+    assert f"this user may not write to {tmp_path / name}" in found["file"]["text"]
+    assert ran.returncode == UNHEALTHY
+
+
+OPTIONS: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 60}
+#: Root may write to every file, unless that is taken from it.
+UNPRIVILEGED = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all") if os.geteuid() == 0 else ()
 
 
 def test_a_network_filesystem_that_came_later_is_bad(tmp_path: Path) -> None:

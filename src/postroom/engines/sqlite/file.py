@@ -99,6 +99,10 @@ class File:
         return self.path + "-wal"
 
     @property
+    def shm_path(self) -> str:
+        return self.path + "-shm"
+
+    @property
     def bell_path(self) -> str:
         return self.path + ".bell"
 

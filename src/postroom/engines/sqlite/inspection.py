@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -34,9 +35,18 @@ def inspect(file: File, reader: Reader) -> list[Finding]:
 def _file(file: File) -> Finding:
     found = Path(file.path).stat()
     text = f"{file.path}, {found.st_size / 2**20:,.1f} MB"
+    if shut := [path for path in (file.path, file.wal_path, file.shm_path) if _shut(path)]:
+        advice = "check its owner, its permissions and the mount, or do this as the user of the workers"
+        return bad("file", f"{text}; this user may not write to {' and '.join(shut)}", advice)
     if found.st_mode & 0o007:
         return worth_a_change("file", f"{text}, open to every user of this machine", "chmod o= the file")
     return fine("file", text)
+
+
+def _shut(path: str) -> bool:
+    """Whether it is there and this process may not write to it. Asked, not tried: opening it drops locks."""
+    place = Path(path)
+    return place.exists() and not os.access(place, os.W_OK, effective_ids=True)
 
 
 def _journal(mode: str, sync: int) -> Finding:
