@@ -219,8 +219,11 @@ def test_queues_are_declared_paused_purged_and_dropped(http: httpx.Client) -> No
         ('{"body": 1, "priority": 300}', "300 is not a label or a number"),
         ('{"body": 1, "delay": "soon"}', "is not a duration"),
         ('{"body": ', ""),
-        ("[1]", ""),
-        ("", ""),
+        ("[1]", "the body of the request: Expected `object`, got `array`"),
+        (
+            "",
+            "a JSON object is expected, and there are the fields body, body_base64, kind",
+        ),
         ('{"body": ' + "[" * 100_000, "nested too deeply"),
         ('{"body": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
@@ -233,3 +236,18 @@ def test_bad_input_is_explained(http: httpx.Client, body: str, says: str) -> Non
     assert answer.headers["content-type"] == "application/problem+json"
     assert problem["code"] == "invalid_input" and says in problem["detail"]
     assert problem["request_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("POST", "/dead/-/replay", "the fields where, ids, dry_run"),
+        ("POST", "/deliveries/settle", "the fields settlements"),
+        ("PUT", "/queues/emails", "a JSON object is expected"),
+    ],
+)
+def test_a_body_that_is_missing_is_missed(http: httpx.Client, method: str, path: str, says: str) -> None:
+    answer = http.request(method, path, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("the request has no body: ")
+    assert says in answer.json()["detail"] and "data" not in answer.json()["detail"]

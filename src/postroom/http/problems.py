@@ -80,6 +80,8 @@ OURS = {
     "type": "kind",
     "visibility_timeout": "ack_timeout",
 }
+#: How the functions of our routes call what was decoded of the body.
+_BODY = "data"
 _UNKNOWN = re.compile(r"unknown field `(.+?)`")
 
 AnyRequest = Request[Any, Any, Any]
@@ -194,6 +196,12 @@ def _fault(request: AnyRequest, fault: dict[str, Any]) -> str:
     text, key = str(fault.get("message", "")), fault.get("key")
     if found := _UNKNOWN.search(text):
         return unknown_field(found[1], _fields(request))
+    if key == _BODY and text == repr(_BODY):  # nothing there to decode: a KeyError of Litestar's
+        fields = ", ".join(_outermost(_kind_of_body(request)))
+        about = f", and there are the fields {fields}" if fields else ""
+        return f"the request has no body: a JSON object is expected{about}"
+    if key == _BODY:  # the name of an argument in our code
+        return f"the body of the request: {text}"
     return f"{key}: {text}" if key else text
 
 
@@ -206,8 +214,19 @@ def unknown_field(name: str, fields: list[str], what: str = "field") -> str:
 
 def _fields(request: AnyRequest) -> list[str]:
     """The names that the body of this request may have, at any depth."""
-    parameter = request.route_handler.parsed_fn_signature.parameters.get("data")
-    return sorted(_names(parameter.annotation)) if parameter else []
+    return sorted(_names(_kind_of_body(request)))
+
+
+def _kind_of_body(request: AnyRequest) -> Any:
+    parameter = request.route_handler.parsed_fn_signature.parameters.get(_BODY)
+    return parameter.annotation if parameter else None
+
+
+def _outermost(kind: Any) -> tuple[str, ...]:
+    """The names of the fields that this kind of body has itself."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return next(filter(None, map(_outermost, getattr(kind, "__args__", ()))), ())
 
 
 def _names(kind: Any) -> set[str]:
