@@ -166,7 +166,7 @@ def doors() -> str:
     for error in _tree(errors.PostroomError):
         if not issubclass(error, errors.Verdict) or error is errors.InProgress or error is errors.BreakerOpen:
             status = str(_of(error, STATUSES)) + (
-                ", or 410 when the message is settled" if error is errors.LeaseLost else ""
+                ", or 410 when the message is gone" if error is errors.LeaseLost else ""
             )
             lines.append(row(f"`{error.code}`", status, str(_of(error, cli.EXIT_CODES))))
     return "\n".join(lines) + "\n"

@@ -168,7 +168,8 @@ class Forbidden(PostroomError):
 class LeaseLost(PostroomError):
     """This delivery no longer holds its message; nothing was changed.
 
-    `outcome` is "lost" (somebody else may be working on it) or "gone" (it is settled).
+    `outcome` is "lost" (the message is there without it: somebody else may be working on it, or it waits, or
+    is dead) or "gone" (there is no such message any more, as after an ack).
     """
 
     code = "lease_lost"

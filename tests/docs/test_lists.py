@@ -9,6 +9,7 @@ from postroom.celery import options
 from postroom.engines import sqlite
 from postroom.engines.redis import urls
 from postroom.errors import InvalidInput
+from postroom.http.problems import STATUSES
 from postroom.http.roles import ACTIONS, Action, Role
 from postroom.logs import Event
 from tests.docs.blocks import REPO
@@ -96,3 +97,13 @@ def test_rights_and_roles() -> None:
     assert ACTIONS[Role.VIEWER] < ACTIONS[Role.OPERATOR] < ACTIONS[Role.ADMIN], (
         "each may what the one above may"
     )
+
+
+def test_codes_that_no_error_of_ours_has() -> None:
+    """What is refused before any verb is asked; each is told in the page of HTTP."""
+    sources = (REPO / "src" / "postroom" / "http").glob("*.py")
+    said = "".join(each.read_text(encoding="utf-8") for each in sources)
+    codes = set(re.findall(r'(?:Refusal|document)\(\d{3}, "(\w+)"', said)) - STATUSES.keys()
+    assert {"wrong_host", "foreign_origin", "head_too_large"} <= codes
+    page = (REPO / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    assert {code for code in codes | {"method_not_allowed"} if f"`{code}`" not in page} == set()

@@ -46,6 +46,22 @@ def test_a_lost_receipt_is_a_conflict(http: httpx.Client) -> None:
     assert http.post(f"/deliveries/{second['receipt']}/ack").status_code == 204
 
 
+def test_a_dead_letter_is_lost_to_its_receipt_and_not_gone(http: httpx.Client) -> None:
+    put(http, body=1)
+    (delivery,) = claim(http)
+    assert http.post(f"/deliveries/{delivery['receipt']}/bury").status_code == 204
+    late = http.post(f"/deliveries/{delivery['receipt']}/ack")
+    assert (late.status_code, late.json()["outcome"]) == (409, "lost")
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "application/xml"])
+def test_a_body_is_json_whatever_its_content_type_says(http: httpx.Client, media: str) -> None:
+    """As curl has it, unless it is told otherwise."""
+    answer = http.post("/queues/emails/messages", content='{"body": 1}', headers={"content-type": media})
+    assert answer.status_code == 201
+    assert claim(http)[0]["body"] == 1
+
+
 def test_retry_and_bury_keep_the_words_of_failures(http: httpx.Client) -> None:
     id = put(http, body={"n": 1})
     (delivery,) = claim(http)

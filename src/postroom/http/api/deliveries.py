@@ -105,7 +105,7 @@ async def claim(
 
 @post("/deliveries/{receipt:str}/ack", opt={"action": "delivery.settle"}, status_code=204)
 async def ack(desk: AtDesk, receipt: FromPath[str]) -> None:
-    """The work is done. 409: somebody else may have it; 410: it is settled already."""
+    """The work is done. 409: somebody else may have it, or it is dead; 410: it is gone, as after an ack."""
     await _settle(desk, Settlement(read_receipt(receipt)))
 
 
