@@ -15,6 +15,7 @@ import postroom
 from postroom import Policy, config
 from postroom.engine import ClaimRequest, Engine
 from postroom.engines.memory import MemoryEngine
+from postroom.errors import InvalidInput
 from postroom.model import NewMessage, Settlement, Verb
 from postroom.room import Room
 from postroom.telemetry import Observed, Sla, samples
@@ -401,3 +402,8 @@ def test_off_it_is_not_there(tmp_path: Path) -> None:
         room.queue("emails").put(1)
         postroom.Worker(room, {"emails": lambda delivery: None}).run(drain=True)
         assert [sla.count for sla in room.sla()] == [0]
+
+
+def test_more_than_is_kept_is_refused() -> None:
+    with postroom.open("memory://") as room, pytest.raises(InvalidInput, match=r"over: .* at most 1h"):
+        room.sla("61m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from postroom.engine import Engine
+from postroom.errors import InvalidInput
 from postroom.telemetry import samples
 from postroom.telemetry.histogram import Histogram, merged
 
@@ -30,7 +31,12 @@ class Sla(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_sla(engine: Engine, span: int) -> list[Sla]:
-    """Every queue over about the last `span` (ms, at most an hour): what all processes have measured."""
+    """Every queue over about the last `span` (ms): what all processes have measured.
+
+    Raises InvalidInput for more than an hour: older measurements are not kept by the minute.
+    """
+    if span > samples.KEPT * samples.MINUTE:
+        raise InvalidInput("over: measurements are kept for an hour, so it is at most 1h")
     now, waits = engine.now(), samples.read(engine, "wait:")
     return [_sla(info.name, info.policy.sla_p95, waits.get(info.name), span, now) for info in engine.queues()]
 
