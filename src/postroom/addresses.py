@@ -24,5 +24,5 @@ def meant_by(scheme: str, known: Collection[str]) -> str:
     bare = scheme.removeprefix("postroom+")
     if bare != scheme and bare in known:
         return f" (only a broker_url of Celery begins so; here it is {bare}://)"
-    hint = did_you_mean(f"{scheme}://", [f"{each}://" for each in known])
-    return hint and f" ({hint})"
+    hint = did_you_mean(scheme, known)  # bare: with what all end in, postgres looks like redis
+    return hint and f" ({hint.removesuffix('?')}://?)"

@@ -54,7 +54,7 @@ def draft(body: Any, policy: Policy, **options: Unpack[PutOptions]) -> NewMessag
     if unknown := options.keys() - PutOptions.__annotations__.keys():
         raise InvalidInput(
             f"there is no option {', '.join(sorted(unknown))} for a message; "
-            f"there are {', '.join(PutOptions.__annotations__)}"
+            f"there are {', '.join(PutOptions.__annotations__)}, and rate_key to put"
         )
     if options.get("delay") is not None and options.get("at") is not None:
         raise InvalidInput("a message takes delay or at, not both")

@@ -132,7 +132,7 @@ def read_url(url: str) -> tuple[SplitResult, str]:
         raise ConfigError(f"url: the one that begins with {_scheme(url)} cannot be read") from None
     module = _ENGINES.get(parts.scheme)
     if module is None or "://" not in url:
-        known = ", ".join(f"{scheme}://" for scheme in _ENGINES if "+" not in scheme)
+        known = ", ".join(f"{scheme}://" for scheme in _ENGINES)
         meant = meant_by(url.partition(":")[0], _ENGINES)
         raise ConfigError(f"url: there is no engine for {_scheme(url)}{meant}; this release has {known}")
     return parts, module

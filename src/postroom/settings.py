@@ -99,9 +99,10 @@ def _flag(name: str, value: Any) -> bool:
 
 def _url(name: str, value: Any) -> str:
     # The value is not repeated: it may hold a password.
-    if not isinstance(value, str) or not re.match(r"[a-z][a-z0-9+.-]*:", value):
+    if not isinstance(value, str) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", value):
         raise InvalidInput(f'{name}: expected a URL such as "sqlite:///jobs.db"')
-    return value
+    scheme, colon, rest = value.partition(":")
+    return scheme.lower() + colon + rest  # capitals mean the same, and from here on it is compared
 
 
 def _optional_url(name: str, value: Any) -> str | None:

@@ -261,8 +261,9 @@ def test_export_and_import(room: Room, shell: Shell, tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_there_is_code_3_and_the_others_are_named(room: Room, shell: Shell) -> None:
     run = shell.run("dead", "groups", "dlq_slow", code=3)
-    assert (
-        run.stderr == "postroom: 'dlq_slow' is neither a queue nor a dead-letter name; there are dlq_fast\n"
+    assert run.stderr == (
+        "postroom: 'dlq_slow' is neither a queue nor a dead-letter name; "
+        "there are the queues 'chat_events', 'fast_default' and the names 'dlq_fast'\n"
     )
 
 

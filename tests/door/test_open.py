@@ -119,7 +119,6 @@ def test_rooms_without_a_name_share_nothing() -> None:
         "memory:/x",
         "://",
         "carrier-pigeon://loft",
-        "Memory://",
         "memory://name/path",
         "memory://name?option=1",
         "memory://[::1",
@@ -278,9 +277,17 @@ def test_a_dead_letter_can_be_looked_at_by_state_or_by_its_name(room: Room) -> N
         ("postroom+redis://localhost", "here it is redis://"),
         ("amqp://localhost", "postroom.celery.events"),
         ("postgresql://user:hunter2@localhost", "for 'postgresql'; this release has sqlite://"),
+        ("postgres://user:hunter2@localhost", "for 'postgres'; this release has sqlite://"),
+        ("mysql://localhost", "redis+sentinel://, redis+cluster://, redis+socket://"),
     ],
 )
 def test_a_url_of_another_kind_comes_with_a_hint(url: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         postroom.open(url)
     assert hint in str(caught.value) and "hunter2" not in str(caught.value)
+
+
+def test_the_scheme_of_a_url_may_be_written_in_capitals(tmp_path: Path) -> None:
+    with postroom.open(f"SQLite:///{tmp_path}/Jobs.db") as room:
+        assert room.config.url == f"sqlite:///{tmp_path}/Jobs.db"
+    assert (tmp_path / "Jobs.db").exists()

@@ -531,6 +531,11 @@ def test_an_engine_of_a_given_size_refuses_by_itself() -> None:
     room.close()
 
 
+def test_a_mistyped_option_is_told_what_only_puts_take(room: Room) -> None:
+    with pytest.raises(InvalidInput, match=r"content_type, id, and rate_key to put$"):
+        room.queue("q").put(1, rate_kye="ada")  # type: ignore[call-arg]  # what is tested
+
+
 def test_a_mistyped_option_is_told_which_there_are(room: Room) -> None:
     with pytest.raises(InvalidInput, match=r"no option dely for a message; there are kind, priority, delay"):
         room.queue("q").put({}, dely="10m")  # type: ignore[call-arg]

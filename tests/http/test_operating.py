@@ -339,6 +339,12 @@ def test_a_default_port_that_is_taken_gives_way_to_the_next() -> None:
             listen("127.0.0.1", taken)
 
 
+@pytest.mark.parametrize(("port", "where"), [(None, "no.invalid: "), (80, "no.invalid:80: ")])
+def test_where_nobody_can_listen_is_told(port: int | None, where: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot listen at {where}"):
+        listen("no.invalid", port)
+
+
 def test_workers_are_told_wherever_they_run(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with serving(url, tmp_path) as served, postroom.open(url) as room:

@@ -26,6 +26,8 @@ from postroom.policy import Rate
 from postroom.room import Room
 
 _EVERYTHING = Filter()
+#: So many names that one may have meant are told.
+_MOST_NAMED = 10
 
 
 class DeadLetters:
@@ -54,9 +56,7 @@ class DeadLetters:
             return infos
         meant = [info for info in infos if self.name in (info.name, info.policy.dead_letter)]
         if not meant:
-            names = sorted({info.policy.dead_letter for info in infos})
-            known = f"; there are {', '.join(names)}" if names else "; there are no queues yet"
-            raise NotFound(f"{self.name!r} is neither a queue nor a dead-letter name{known}")
+            raise NotFound(f"{self.name!r} is neither a queue nor a dead-letter name; {_there_are(infos)}")
         return meant
 
     # --- looking ----------------------------------------------------------------------------
@@ -263,3 +263,19 @@ class DeadLetters:
         if not dry_run:
             audit.note(self.room.engine, "import", to or "", imported.created, read=imported.read)
         return imported
+
+
+def _there_are(infos: list[QueueInfo]) -> str:
+    """The names to choose from, quoted: "dead" is one that reads like a word of the sentence."""
+    if not infos:
+        return "there are no queues yet"
+    queues = _listed([info.name for info in infos])
+    return (
+        f"there are the queues {queues} and the names {_listed([info.policy.dead_letter for info in infos])}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(map(repr, found[:_MOST_NAMED])) + more

@@ -52,7 +52,8 @@ def listen(host: str, port: int | None) -> socket.socket:
         except (OSError, OverflowError) as error:
             bound.close()
             taken = getattr(error, "strerror", None) or str(error)
-    raise ConfigError(f"serve: cannot listen at {host}:{port}: {taken}")
+    where = host if port is None else f"{host}:{port}"
+    raise ConfigError(f"serve: cannot listen at {where}: {taken}")
 
 
 def address(bound: socket.socket, tls: Tls | None = None) -> str:
