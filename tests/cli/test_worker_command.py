@@ -71,6 +71,8 @@ def shell(tmp_path: Path) -> Shell:
     shell = Shell(tmp_path)
     shell.write(MATRIX)
     shell.write(JOBS, "shop/jobs.py")
+    shell.write("rate = 1\nrate / 0\n", "shop/broken.py")
+    shell.write("x = (\n", "shop/half.py")
     return shell
 
 
@@ -224,6 +226,12 @@ def test_a_worker_is_told_to_be_quiet_and_to_stop(shell: Shell, room: Room, star
             ["--role", "fast", "--app", "nowhere:x"],
             1,
             "app: nowhere cannot be imported: No module",
+        ),
+        (["--role", "fast", "--app", "shop.broken:x"], 1, "shop/broken.py:2: ZeroDivisionError: division by"),
+        (
+            ["--role", "fast", "--app", "shop.half:x"],
+            1,
+            "'(' was never closed (half.py, line 1)",
         ),
         (["--role", "fast", "--app", "shop.jobs:nope"], 1, "app: module 'shop.jobs' has no attribute 'nope'"),
         (["--role", "fast", "--app", "shop.jobs:number"], 1, "app: shop.jobs:number is neither a dict of"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from postroom.cli import INTERRUPTED, output
 from postroom.cli.options import LOOPBACK, File, Json, MetricsHost, MetricsPort, Url, role_names
-from postroom.errors import ConfigError
+from postroom.errors import ConfigError, PostroomError
 
 if TYPE_CHECKING:
     from postroom.config import Config
@@ -133,8 +134,10 @@ def find_handlers(app: str | None) -> Mapping[str, Any] | Handlers:
         sys.path.insert(0, "")  # like `python -m`: the folder where the command was started
     try:
         found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"app: {module} cannot be imported: {error}") from error
+    except PostroomError:
+        raise  # what it says is for whoever reads it
+    except Exception as error:
+        raise ConfigError(f"app: {module} cannot be imported: {_told(error)}") from error
     try:
         for name in variable.split("."):
             found = getattr(found, name)
@@ -143,6 +146,15 @@ def find_handlers(app: str | None) -> Mapping[str, Any] | Handlers:
     if not isinstance(found, Mapping | Handlers):
         raise ConfigError(f"app: {app} is neither a dict of handlers nor postroom.Handlers: {found!r:.80}")
     return found
+
+
+def _told(error: Exception) -> str:
+    """An error of a module that is imported, and which line of the module it comes from."""
+    if isinstance(error, ModuleNotFoundError | SyntaxError):
+        return str(error)  # says the place itself, or there is none
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+    frames = (frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>")
+    return next((f"{frame.filename}:{frame.lineno}: {said}" for frame in frames), said)
 
 
 def _summary(role: Role) -> str:
