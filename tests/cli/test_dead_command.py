@@ -306,7 +306,7 @@ def test_audit_can_be_followed(room: Room, shell: Shell) -> None:
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
-    assert process.returncode in (1, 130, -signal.SIGINT)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("verb", ["ls", "groups", "show", "note", "replay", "discard", "export", "import"])

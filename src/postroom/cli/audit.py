@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,9 +52,10 @@ def tail(
         newest = acts.newest(room.engine, lines, queue)
         for act in newest.acts:
             _show(act, json)
-        for act in acts.follow(room.engine, newest.cursor) if follow else ():
-            if queue in (None, act.queue):
-                _show(act, json)
+        with suppress(KeyboardInterrupt):  # how one ends to follow
+            for act in acts.follow(room.engine, newest.cursor) if follow else ():
+                if queue in (None, act.queue):
+                    _show(act, json)
 
 
 def _show(act: Act, json: bool) -> None:
