@@ -218,6 +218,20 @@ def test_a_page_draws_the_document_without_another_host(http: httpx.Client) -> N
     assert "innerHTML" not in http.get("/schema/page.js").text
 
 
+def test_the_dashboard_says_its_charset_once(server: Served) -> None:
+    answer = httpx.get(f"{server.address}/", timeout=PATIENCE)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.parametrize("name", ["%ff", "caf%e9"])
+def test_a_name_that_is_no_text_is_refused(http: httpx.Client, name: str) -> None:
+    """Taken for any other that is not, all of them would be one queue."""
+    answer = http.post(f"/queues/{name}/messages", json={"body": 1})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert answer.json()["request_id"] == answer.headers["x-request-id"]
+    assert http.get("/queues").json()["queues"] == []
+
+
 def test_a_request_keeps_a_sane_id_and_gets_one_otherwise(http: httpx.Client) -> None:
     assert http.get("/queues", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert http.get("/queues", headers={"X-Request-Id": 'a"b'}).headers["x-request-id"] != 'a"b'

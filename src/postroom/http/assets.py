@@ -21,10 +21,11 @@ from postroom.errors import NotFound
 
 FOLDER = Path(__file__).parents[1] / "dashboard"
 #: What the package's own files may be; whatever else lies there (notes, licences, types) is not served.
+#: Litestar adds the charset to what is text.
 TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }

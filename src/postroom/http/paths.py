@@ -7,11 +7,18 @@ from urllib.parse import unquote
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from postroom.http.guardrails import Refusal
+
+_NO_TEXT = Refusal(400, "invalid_input", "the path is not UTF-8, percent-encoded")
+
 
 def keep_slashes(raw: str) -> str:
-    """The path with everything decoded but a slash inside a name (and the sign that says so)."""
-    parts = (unquote(part).replace("%", "%25").replace("/", "%2F") for part in raw.split("/"))
-    return "/".join(parts)
+    """The path with everything decoded but a slash inside a name (and the sign that says so).
+
+    Raises UnicodeDecodeError for what is no UTF-8: replaced, two names would be one.
+    """
+    parts = (unquote(part, errors="strict") for part in raw.split("/"))
+    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
 
 
 class WholeNames:
@@ -23,7 +30,11 @@ class WholeNames:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: Any = scope.get("raw_path")
         if raw and b"%" in raw:
-            scope["path"] = keep_slashes(raw.partition(b"?")[0].decode("ascii", "replace"))
+            try:
+                scope["path"] = keep_slashes(raw.partition(b"?")[0].decode("ascii"))
+            except UnicodeDecodeError:
+                await _NO_TEXT(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
     def __getattr__(self, name: str) -> Any:
