@@ -682,8 +682,13 @@ def test_the_table_of_the_server(load_text: Load) -> None:
      "trace_link = 'https://x/{trace_id}\"'", 'trace_link = "https://x /{trace_id}"'],
 )  # fmt: skip
 def test_a_server_with_something_wrong_is_refused(load_text: Load, text: str) -> None:
-    with pytest.raises(ConfigError, match="http_"):
+    with pytest.raises(ConfigError, match=r"http_|\[http\] hosts"):
         load_text(f"[http]\n{text}")
+
+
+def test_a_mistyped_setting_of_a_table_is_told_as_it_is_written(load_text: Load) -> None:
+    with pytest.raises(ConfigError, match=r"\[http\] prot: unknown setting; did you mean port\?"):
+        load_text("[http]\nprot = 80")
 
 
 PAGE = REPO / "docs" / "reference" / "config.md"

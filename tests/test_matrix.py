@@ -159,7 +159,18 @@ def test_in_a_projects_file_the_tables_have_their_long_names(tmp_path: Path) -> 
     ],
 )
 def test_a_server_that_tells_what_it_should_not(
-    tmp_path: Path, text: str, what: tuple[str, str, int] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, what: tuple[str, str, int] | None
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cert.pem").touch()
     there = [(each.severity, each.key, each.line) for each in found(tmp_path, f"[http]\n{text}")]
     assert there == ([what] if what else [])
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "there.json").write_text("{}")
+    text = (
+        '[http]\ntls_cert = "/no/cert.pem"\n[kinds.a]\nschema = "no.json"\n[kinds.b]\nschema = "there.json"'
+    )
+    there = [(each.table, each.key, each.line) for each in found(tmp_path, text)]
+    assert there == [("[http]", "tls_cert", 2), ("[kinds.a]", "schema", 4)]

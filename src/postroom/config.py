@@ -294,6 +294,10 @@ def _flat(file: str, content: dict[str, Any]) -> dict[str, Any]:
     for table in content.keys() & set(known.TABLES):
         if not isinstance(content[table], dict):
             raise ConfigError(f"{file}: {table}: expected a table [{table}], not {content[table]!r}")
+        there = [name.removeprefix(f"{table}_") for name in known.TOP_LEVEL if name.startswith(f"{table}_")]
+        for name in content[table]:
+            if name not in there:
+                raise ConfigError(f"{file}: [{table}] {name}: {_unknown(name, there)}")
         flat |= {f"{table}_{name}": value for name, value in content[table].items()}
     return flat
 

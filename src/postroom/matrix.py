@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from postroom.config import Config, Http
@@ -39,7 +40,7 @@ Found = tuple[Severity, str, str, str]
 
 def findings(config: Config) -> list[Finding]:
     """Everything that contradicts itself, errors first, in the order of the file."""
-    parts = (_of_queues, _of_roles, _of_schedules, _of_room, _of_server)
+    parts = (_of_queues, _of_roles, _of_schedules, _of_kinds, _of_room, _of_server)
     found = [finding for part in parts for finding in part(config)]
     return sorted(found, key=lambda finding: (finding.severity, finding.line or 0))
 
@@ -203,6 +204,16 @@ def _of_schedules(config: Config) -> Iterator[Finding]:
             yield _finding(config, "schedule", name, "error", "queue", text, _meant(config, schedule.queue))
 
 
+# ---- Kinds ----------------------------------------------------------------------------------------
+
+
+def _of_kinds(config: Config) -> Iterator[Finding]:
+    for name, file in config.schemas.items():
+        if not Path(file).is_file():
+            text, hint = f"there is no file {file} here", "no edited payload of this kind could be put"
+            yield _finding(config, "kinds", name, "warning", "schema", text, hint)
+
+
 # ---- The room -------------------------------------------------------------------------------------
 
 
@@ -233,6 +244,9 @@ def _certificate(http: Http) -> Iterator[Found]:
     if http.tls_key and not http.tls_cert:
         text = "is the key of a certificate that is not given; it would serve http"
         yield "error", "tls_key", text, "give tls_cert too"
+    for key, file in (("tls_cert", http.tls_cert), ("tls_key", http.tls_cert and http.tls_key)):
+        if file and not Path(file).is_file():
+            yield "warning", key, f"there is no file {file} here", "the server starts where it is"
     if not http.tls_cert and not _is_loopback(http.host):
         text = f"is {http.host}, without a certificate: tokens and messages can be read on their way"
         yield "warning", "host", text, "give tls_cert, or listen on loopback behind a proxy that has one"

@@ -110,7 +110,8 @@ def check(config: File = None, strict: Strict = False, json: Json = False) -> No
     a lease longer than the ack_timeout, a queue in which tasks would have more
     time than handlers, retries that only meet backoff_cap,
     a concurrency or prefetch that can never be reached, an SLA nobody measures,
-    dead letters named like a queue or kept without bound, workers on memory://.
+    dead letters named like a queue or kept without bound, workers on memory://,
+    a certificate or a schema that is not there.
     """
     from postroom.config import load
     from postroom.matrix import findings
