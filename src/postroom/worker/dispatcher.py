@@ -233,9 +233,8 @@ class Dispatcher:
     def _waits_behind(self) -> bool:
         """Whether others could have something that waits for a hand; a given prefetch is ours to hold."""
         # What was given to a free hand does not wait, though that may not have taken it yet.
-        if self._in_hand > self._concurrency and self._crew.backlog > 0:
-            return True
-        return self._prefetch is None and len(self._held) > 0
+        behind = self._in_hand > self._concurrency and self._crew.backlog > 0
+        return behind or (self._prefetch is None and len(self._held) > 0)
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
@@ -369,12 +368,10 @@ class Dispatcher:
 
     def _lifts(self, queue: str, start: int) -> bool:
         """Whether this turn itself lifts what stood in the way: it settles, or has a hand for a suspect."""
-        match self._blocked.get(queue):
-            case BlockedBy.MAX_IN_FLIGHT:
-                return bool(self._pending[queue])
-            case BlockedBy.SUSPECT:
-                return start > 0
-        return False
+        blocked = self._blocked.get(queue)
+        if blocked is BlockedBy.MAX_IN_FLIGHT:
+            return bool(self._pending[queue])
+        return blocked is BlockedBy.SUSPECT and start > 0
 
     # --- a turn -----------------------------------------------------------------------------
 
