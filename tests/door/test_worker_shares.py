@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from postroom.model import State
 from postroom.queue import Queue
 from postroom.role import Role
 from postroom.room import Room
+from postroom.worker import dispatcher
 from tests.door.shares import SELDOM, Watch, check_that_rings_go_to_who_has_room
 from tests.door.staging import PATIENCE, Hire, Wire, entries, eventually, room_on
 
@@ -87,6 +89,23 @@ def test_a_share_can_limit_only_what_is_held(live: Room, hire: Hire, gate: threa
     eventually(lambda: leased(queue) == 5)
     gate.set()
     eventually(lambda: watch.done["q"] == 50)
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+def test_what_waits_for_its_share_holds_up_no_other_hand(
+    live: Room, hire: Hire, gate: threading.Event, prefetch: int | None
+) -> None:
+    """Nor is it handed back and claimed again all the time."""
+    reports, quick = (*filled(live, "reports"), live.queue("quick"))
+    handlers = {"reports": Watch(gate), "quick": Watch()}
+    shares = {"reports": Share(concurrency=1, prefetch=5)}
+    hire(live, handlers, concurrency=2, prefetch=prefetch, shares=shares)
+    eventually(lambda: leased(reports))
+    time.sleep(3 * dispatcher._STALL)  # nothing moves, for longer than a stall takes
+    for count in range(1, 21):
+        quick.put(count)
+        eventually(lambda count=count: quick.stats().counters["acked"] == count)  # type: ignore[misc]
+    assert reports.stats().counters["claimed"] < 20
 
 
 def test_the_pool_is_the_bound_of_all_shares_together(live: Room, hire: Hire, gate: threading.Event) -> None:

@@ -23,6 +23,7 @@ from postroom.room import Room
 from postroom.rotation import Rotation
 from postroom.worker.attention import Attention
 from postroom.worker.crew import Crew
+from postroom.worker.hands import Hands, Starts
 from postroom.worker.held import Held
 from postroom.worker.listener import Listener
 
@@ -40,7 +41,6 @@ _BREAKER = 1.0
 _HANDS = "\0hands"
 
 Pending = tuple[Delivery, Settlement]
-Starts = dict[str, list[Delivery]]
 
 
 class Dispatcher:
@@ -60,7 +60,6 @@ class Dispatcher:
         self._room = room
         self._rotation = rotation
         self._crew = crew
-        self._concurrency = concurrency
         self._prefetch = prefetch
         self._shares = {queue: shares[queue] for queue in rotation.queues if queue in shares}
         self._name = name
@@ -74,9 +73,7 @@ class Dispatcher:
         self._held = Held(rotation.queues)
         self._pending: dict[str, list[Pending]] = {queue: [] for queue in rotation.queues}
         self._recent = RecentSettles()
-        self._in_hand = 0
-        #: The same of each queue with a share.
-        self._of_share = dict.fromkeys(self._shares, 0)
+        self._hands = Hands(concurrency, prefetch, self._shares, crew.pace, self._held)
         #: When a hand last finished something, or a free one was given something.
         self._moved_at = time.monotonic()
         self._attention = Attention()
@@ -206,16 +203,11 @@ class Dispatcher:
             self._moved_at = time.monotonic()
         while finished:
             delivery, settlement = finished.popleft()
-            self._leave_hand(delivery)
+            self._hands.leave(delivery.queue)
             if settlement is None:
                 self._ours.discard(delivery)
             else:
                 self._settle_later(delivery, settlement)
-
-    def _leave_hand(self, delivery: Delivery) -> None:
-        self._in_hand -= 1
-        if self._shares and delivery.queue in self._shares:
-            self._of_share[delivery.queue] -= 1
 
     def _settle_later(self, delivery: Delivery, settlement: Settlement) -> None:
         self._pending[delivery.queue].append((delivery, settlement))
@@ -228,17 +220,16 @@ class Dispatcher:
         if self._waits_behind() and time.monotonic() - self._moved_at > _STALL:
             self._crew.pace.note_stall(_STALL)
             self._release_started()
-            self._release_held(self._ahead())
+            self._release_held(self._hands.ahead())
 
     def _waits_behind(self) -> bool:
         """Whether others could have something that waits for a hand; a given prefetch is ours to hold."""
-        # What was given to a free hand does not wait, though that may not have taken it yet.
-        behind = self._in_hand > self._concurrency and self._crew.backlog > 0
+        behind = self._hands.are_behind and self._crew.backlog > 0
         return behind or (self._prefetch is None and len(self._held) > 0)
 
     def _release_started(self) -> None:
         for delivery in self._crew.take_back():
-            self._leave_hand(delivery)
+            self._hands.leave(delivery.queue)
             self._hand_back(delivery)
 
     def _release_held(self, keep: int) -> None:
@@ -268,45 +259,20 @@ class Dispatcher:
             return limit
         return max(0, limit - sum(receipt.queue == queue for receipt in self._ours))
 
-    def _free(self) -> int:
-        return self._crew.pace.all_started(self._concurrency) - self._in_hand
-
-    def _ahead(self) -> int:
-        return self._crew.pace.held(self._concurrency) if self._prefetch is None else self._prefetch
-
-    def _space(self, starting: int = 0) -> int:
-        """What to claim: enough for the free hands, and more only when half of what may be held is free."""
-        free, ahead = self._free() - starting, self._ahead()
-        space = free + ahead - len(self._held)
-        return space if free > 0 or space >= ahead / 2 else 0
-
     def _roomy(self) -> list[str]:
         """The queues of which something more can be taken now."""
-        if self._space() <= 0:
+        if self._hands.space() <= 0:
             return []
         return [
             queue
             for queue in self._rotation.queues
-            if queue not in self._shares or self._claimable(queue, self._startable(queue, {}))
+            if queue not in self._shares or self._hands.claimable(queue, self._hands.startable(queue, {}))
         ]
-
-    def _startable(self, queue: str, starts: Starts) -> int:
-        """How many more of this queue may be started: by free hands, and within its share."""
-        free = max(0, self._free() - sum(map(len, starts.values())))
-        share = self._shares.get(queue)
-        if share is None:
-            return free
-        return share.startable(free, self._of_share[queue] + len(starts.get(queue, ())))
-
-    def _claimable(self, queue: str, startable: int) -> int:
-        """How many more of this queue may be claimed, by its share alone."""
-        share = self._shares.get(queue)
-        return MAX_BATCH if share is None else share.claimable(startable, len(self._held.of(queue)))
 
     def _choose_starts(self) -> Starts:
         """Held messages for the free hands, taking turns between queues."""
         starts: Starts = {}
-        free = self._free() - self._kept_for_a_suspect()
+        free = self._hands.free() - self._kept_for_a_suspect()
         while free > 0 and (queue := self._next_to_start(starts)):
             delivery = self._held.take(queue)
             self._rotation.gave(queue)
@@ -322,7 +288,7 @@ class Dispatcher:
         if not self._held:
             return None
         for queue in self._rotation.sequence(self._urgency):
-            if self._held.of(queue) and (queue not in self._shares or self._startable(queue, starts)):
+            if self._held.of(queue) and (queue not in self._shares or self._hands.startable(queue, starts)):
                 return queue
         return None
 
@@ -341,14 +307,16 @@ class Dispatcher:
 
     def _sequence(self, claiming: bool) -> list[str]:
         # The order matters only to a claim, and by priority it costs a question to every queue.
-        return self._rotation.sequence() if claiming and self._space() > 0 else list(self._rotation.queues)
+        return (
+            self._rotation.sequence() if claiming and self._hands.space() > 0 else list(self._rotation.queues)
+        )
 
     def _request(self, queue: str, starts: Starts) -> ClaimRequest | None:
         early = time.monotonic() < self._ask_at[queue]
         if early and not self._blocked.get(queue):
             return None  # mostly so, and with many queues this is what a round consists of
-        start = self._startable(queue, starts)
-        space = min(self._space(sum(map(len, starts.values()))), self._claimable(queue, start))
+        start = self._hands.startable(queue, starts)
+        space = min(self._hands.space(sum(map(len, starts.values()))), self._hands.claimable(queue, start))
         early = early and not self._lifts(queue, start)
         probes = self._probes(queue)
         if probes is not None:
@@ -417,11 +385,9 @@ class Dispatcher:
 
     def _begin(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome is Outcome.OK:
-            if self._in_hand < self._concurrency:
+            if not self._hands.are_busy:
                 self._moved_at = time.monotonic()
-            self._in_hand += 1
-            if self._shares and delivery.queue in self._shares:
-                self._of_share[delivery.queue] += 1
+            self._hands.take(delivery.queue)
             self._crew.hand(delivery)
         else:
             self._ours.discard(delivery)
