@@ -8,12 +8,15 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from postroom.engines.redis import routes
 from postroom.engines.redis.client import Client
 from postroom.engines.redis.pool import Link
 from postroom.engines.redis.routes import ClusterRoute
+from postroom.engines.redis.urls import Node, Settings
 from postroom.errors import ConfigError, EngineUnavailable, PostroomError
 from tests.redis import servers
 from tests.redis.conftest import Opener
@@ -31,6 +34,19 @@ def eventually(client: Client, key: bytes, patience: float = 60) -> int:
         except EngineUnavailable:
             assert time.monotonic() < end, "nobody took over"
             time.sleep(0.02)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports of those who were asked about the servers."""
+    ports, real = list[int](), routes.ask_once
+
+    def ask_once(settings: Settings, node: Node, packed: bytes, **changed: Any) -> Any:
+        ports.append(node.port)
+        return real(settings, node, packed, **changed)
+
+    monkeypatch.setattr(routes, "ask_once", ask_once)
+    return ports
 
 
 # --- Sentinel -----------------------------------------------------------------------------------
@@ -95,6 +111,22 @@ def test_a_primary_that_is_cut_off_from_its_replicas_is_left(open_client: Opener
         with pytest.raises(EngineUnavailable, match="NOREPLICAS"):
             client.run(COUNT, [b"n"], [1])
         servers.until(lambda: not own_client_ids(first), "the sentinels are not asked again")
+
+
+def test_a_primary_that_nobody_can_replace_is_not_left_for_every_reply(
+    open_client: Opener, asked: list[int]
+) -> None:
+    """They come as fast as the calls; each would be a new connection, and one to a sentinel."""
+    with servers.sentinel() as setup:
+        client, first = open_client(setup.url()), setup.primary
+        client.run(COUNT, [b"n"], [1])
+        first.ask("CONFIG", "SET", "min-replicas-to-write", "3")  # more than there are
+        asked.clear()
+        began = time.monotonic()
+        for _ in range(200):
+            with pytest.raises(EngineUnavailable, match="NOREPLICAS"):
+                client.run(COUNT, [b"n"], [1])
+        assert len(asked) <= 2 + (time.monotonic() - began) / routes._REFRESH_PAUSE
 
 
 def test_sentinels_that_are_away_or_know_nothing(
@@ -231,6 +263,25 @@ def test_a_node_that_still_names_who_is_gone_is_not_believed(
         there = f"127.0.0.1:{cluster_setup.primaries[0].port}"
         client = open_client(f"redis+cluster://127.0.0.1:{cut_off.port},{there}")
         assert eventually(client, TAGS[1], patience=5) >= 1
+
+
+def test_an_owner_that_failed_and_still_is_the_owner_has_nobody_else_wait(
+    cluster_setup: servers.Cluster, open_client: Opener, asked: list[int]
+) -> None:
+    """Two who agree are enough: others may be on a machine that is away."""
+    with servers.silent_port() as away:
+        nodes = [*(each.port for each in cluster_setup.primaries), away]
+        client = open_client(f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in nodes)}")
+        client.run(COUNT, [TAGS[2]], [1])
+        route = client._route
+        assert isinstance(route, ClusterRoute)
+        owner = cluster_setup.owner(TAGS[2])
+        route._doubt(next(node for node in route._owners if node and node.port == owner.port))
+        route._asked_at = 0.0
+        asked.clear()
+        client.run(COUNT, [TAGS[2]], [1])
+        assert len(asked) == 2
+        assert not {owner.port, away} & set(asked)
 
 
 def test_who_asks_all_hears_of_a_new_owner(open_client: Opener) -> None:

@@ -28,7 +28,7 @@ _TRY_AGAIN_PAUSE = 0.05
 _PORTION = 1_000
 #: Who failed is asked last, and not believed to own anything, for so long (seconds).
 _DOUBT = 10.0
-#: The cluster's nodes are asked for their slots at most this often (seconds).
+#: Who is the primary now, or who owns which slots, is asked at most this often because of a reply (seconds).
 _REFRESH_PAUSE = 0.1
 
 _LOST = (theirs.ConnectionError, theirs.TimeoutError)
@@ -181,14 +181,23 @@ class SentinelRoute:
         self._settings = settings
         self._sentinels = list(settings.nodes)
         self._server = Server(settings, self._primary, settings.where)
+        self._left_at = 0.0
 
     def ask(self, key: bytes | None, packed: bytes, block: float | None = None, answers: int = 1) -> Any:
         try:
             return self._server.ask(packed, block, answers)
         except theirs.RedisError as error:
-            if _is_replaced(error):
+            if isinstance(error, _LOST) or (_is_replaced(error) and self._is_time_to_leave()):
                 self._server.drop()
             raise
+
+    def _is_time_to_leave(self) -> bool:
+        """Not at each reply: they come as fast as calls do, while there may be nobody else."""
+        now = time.monotonic()
+        if now - self._left_at < _REFRESH_PAUSE:
+            return False
+        self._left_at = now
+        return True
 
     def ask_each(self, commands: Sequence[Command]) -> list[Any]:
         return _in_portions(partial(self.ask, None), [packed for _, packed in commands])
@@ -355,7 +364,8 @@ class ClusterRoute:
                 self._servers.pop(node).drop()
 
     def _ask_owners(self) -> list[Node | None]:
-        """The first answer in which every slot has an owner who did not fail lately, or what comes nearest.
+        """The first answer in which every slot has an owner who did not fail lately, or that two nodes give,
+        or what comes nearest.
 
         One that was removed knows of no owners, and one that is cut off still names those who are gone.
         """
@@ -372,6 +382,8 @@ class ClusterRoute:
                 self._doubt(node)
                 continue
             self._doubted.pop(node, None)
+            if owners == best and None not in owners:
+                break  # whoever failed is still the owner
             sure = len(owners) - sum(map(owners.count, {None, *self._doubtful()}))
             if sure > most:
                 best, most = owners, sure
