@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from postroom.engine import ClaimRequest
+from postroom.engine import ClaimRequest, QueueInfo
 from postroom.engines.memory import MemoryEngine
 from postroom.engines.spool import SpoolEngine, Switch, debts
 from postroom.errors import ConfigError, Conflict, EngineUnavailable, InvalidInput, QueueFull, Uncertain
@@ -249,6 +249,23 @@ def test_so_is_one_without_an_answer_that_found_no_room_here(remote: Remote) -> 
         remote.answer()
         await_moved(engine)
         assert ids(claim(engine)) == [message.id]
+
+
+def test_a_policy_is_not_forgotten_for_an_older_one_that_is_read_meanwhile(
+    engine: SpoolEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the question to the spool and its answer somebody declares the queue."""
+    real = engine.spool.queues
+
+    def queues(names: Sequence[str] | None = None) -> list[QueueInfo]:
+        found = real(names)
+        monkeypatch.setattr(engine.spool, "queues", real)
+        engine.declare("q", Policy(dedupe_window="1h"))
+        return found
+
+    monkeypatch.setattr(engine.spool, "queues", queues)
+    engine._mirror.dedupe_window("q")
+    assert engine._mirror.dedupe_window("q") == 3_600_000
 
 
 def test_a_dedupe_window_is_known_after_a_restart(quick: None) -> None:

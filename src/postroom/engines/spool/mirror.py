@@ -53,7 +53,8 @@ class Mirror:
         if queue not in self._known:
             with suppress(EngineUnavailable):
                 found = self._spool.queues([queue])
-                self._known[queue] = found[0] if found else QueueInfo(queue, Policy())
+                # Unless somebody has declared it meanwhile: that is newer.
+                self._known.setdefault(queue, found[0] if found else QueueInfo(queue, Policy()))
         info = self._known.get(queue)
         return info.policy.dedupe_window if info else 0
 
