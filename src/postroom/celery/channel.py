@@ -279,13 +279,13 @@ class Channel(virtual.Channel):
     def _get(self, queue: str, timeout: float | None = None, *, no_ack: bool = False) -> Payload:
         office = self.office
         lease = office.promises.of(queue).lease
-        tagged, _ = office.turn(queue, ClaimRequest(lease=lease, consumer=office.room.consumer))
-        if not tagged:
-            raise Empty
-        ((tag, delivery),) = tagged
-        payload = read(office, tag, delivery)
-        if payload is None:
-            raise Empty
+        payload = None
+        while payload is None:  # each turn buries one that cannot be read
+            tagged, _ = office.turn(queue, ClaimRequest(lease=lease, consumer=office.room.consumer))
+            if not tagged:
+                raise Empty
+            ((tag, delivery),) = tagged
+            payload = read(office, tag, delivery)
         if no_ack:
             office.settle(tag, soon=True)
             with contextlib.suppress(PostroomError):  # kept by the office, and the message is the caller's

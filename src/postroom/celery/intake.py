@@ -231,7 +231,9 @@ class Intake:
         if queue in channel.no_ack_queues:
             self._office.settle(tag, soon=True)
         else:
-            expect(payload["headers"].get("task") or "")
+            task = payload["headers"].get("task")
+            if isinstance(task, str):  # in a message that is no task it may be anything
+                expect(task)
         callback(payload)
 
     def _read(self, channel: Channel, queue: str) -> int:
