@@ -20,6 +20,7 @@ from postroom.errors import EngineUnavailable
 from postroom.http import waiting as waiting_module
 from postroom.http.waiting import Lines
 from postroom.keeper import leader
+from postroom.model import Failure, NewMessage
 from tests.http.servers import PATIENCE, Served, serving
 from tests.redis import servers as redis_servers
 
@@ -205,6 +206,23 @@ def test_a_second_interrupt_ends_a_server_at_once_and_in_order(own_server: Serve
         assert own_server.process.wait(PATIENCE) == INTERRUPTED
     assert "Traceback" not in log()
     assert not led(tmp_path)
+
+
+def test_a_third_interrupt_does_not_wait_for_a_job_either(own_server: Served, tmp_path: Path) -> None:
+    with postroom.open(f"sqlite:///{tmp_path}/jobs.db") as room:
+        letter = NewMessage(body=b"{}", failure=Failure(type="Declined"))
+        room.engine.put("pay", [letter])
+        asked = {"ids": [letter.id], "canary": True, "canary_timeout": "1h"}
+        url = f"{own_server.address}/api/v1/dead/pay/replay"
+        assert httpx.post(url, json=asked, timeout=PATIENCE).status_code == 202
+        until(lambda: room.queue("pay").stats().ready)  # nobody works on it, and the job waits for that
+
+    def interrupted() -> bool:
+        own_server.process.send_signal(signal.SIGINT)
+        return own_server.process.poll() is not None
+
+    until(interrupted)
+    assert own_server.process.wait(PATIENCE) == INTERRUPTED
 
 
 def led(folder: Path) -> bool:

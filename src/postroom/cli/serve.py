@@ -77,7 +77,8 @@ def serve(
 
     \b
     SIGTERM or Ctrl-C: clients that wait for messages are answered at once, other
-    requests have 10 s to end. Ctrl-C after that: at once.
+    requests have 10 s to end. Ctrl-C after that: at once, but for what a job is
+    just doing; a third waits for nothing.
     Exit codes: 0 stopped gracefully, 130 at once.
     """
     installed()

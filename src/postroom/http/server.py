@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -66,7 +68,8 @@ def address(bound: socket.socket, tls: Tls | None = None) -> str:
 class Server(uvicorn.Server):
     """Ends gracefully at SIGTERM or SIGINT: takes no more, answers who waits, lets what runs end.
 
-    A SIGINT after that ends it at once, which `force_exit` tells.
+    A SIGINT after that ends it at once, which `force_exit` tells: only a job's present step is waited for.
+    A third does not wait for that either.
     """
 
     def __init__(self, app: Any, tls: Tls | None = None, on_stop: Callable[[], object] | None = None) -> None:
@@ -99,6 +102,11 @@ class Server(uvicorn.Server):
                 if isinstance(each, Connection):
                     each.end_if_stuck(connections.PATIENCE)
         return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.force_exit and sig == signal.SIGINT:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for step in self._before:
