@@ -174,3 +174,22 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     )
     there = [(each.table, each.key, each.line) for each in found(tmp_path, text)]
     assert there == [("[http]", "tls_cert", 2), ("[kinds.a]", "schema", 4)]
+    long = f'[http]\ntls_cert = "/{"n" * 300}"'
+    assert [each.key for each in found(tmp_path, long)] == ["tls_cert"]
+
+
+def test_a_file_that_only_others_may_see_is_taken_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root, who runs the tests, may look everywhere."""
+    looked, is_file = list[str](), Path.is_file
+
+    def guarded(path: Path) -> bool:
+        if path.parts[:2] != ("/", "private"):
+            return is_file(path)
+        looked.append(path.name)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", guarded)
+    assert found(tmp_path, '[http]\ntls_cert = "/private/cert.pem"\ntls_key = "/private/key.pem"') == []
+    assert looked == ["cert.pem", "key.pem"]

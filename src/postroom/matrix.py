@@ -209,9 +209,19 @@ def _of_schedules(config: Config) -> Iterator[Finding]:
 
 def _of_kinds(config: Config) -> Iterator[Finding]:
     for name, file in config.schemas.items():
-        if not Path(file).is_file():
+        if _is_missing(file):
             text, hint = f"there is no file {file} here", "no edited payload of this kind could be put"
             yield _finding(config, "kinds", name, "warning", "schema", text, hint)
+
+
+def _is_missing(file: str) -> bool:
+    """Whether there is no such file, as far as this user may look: others may run the server."""
+    try:
+        return not Path(file).is_file()
+    except PermissionError:
+        return False
+    except OSError:  # no file can be called so
+        return True
 
 
 # ---- The room -------------------------------------------------------------------------------------
@@ -245,7 +255,7 @@ def _certificate(http: Http) -> Iterator[Found]:
         text = "is the key of a certificate that is not given; it would serve http"
         yield "error", "tls_key", text, "give tls_cert too"
     for key, file in (("tls_cert", http.tls_cert), ("tls_key", http.tls_cert and http.tls_key)):
-        if file and not Path(file).is_file():
+        if file and _is_missing(file):
             yield "warning", key, f"there is no file {file} here", "the server starts where it is"
     if not http.tls_cert and not _is_loopback(http.host):
         text = f"is {http.host}, without a certificate: tokens and messages can be read on their way"
