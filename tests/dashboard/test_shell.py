@@ -50,6 +50,20 @@ def test_the_keyboard_finds_a_queue_and_a_page(eyes: Eyes, room: Room) -> None:
     expect(eyes.page.get_by_role("dialog")).to_have_count(0)
 
 
+#: Presses ⌘K in the moment in which the page is there.
+_AT_ONCE = """new MutationObserver((_, watching) => {
+  if (!document.querySelector("main")) return;
+  watching.disconnect();
+  document.dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
+}).observe(document, { childList: true, subtree: true });"""
+
+
+def test_the_keys_work_as_soon_as_the_page_is_there(eyes: Eyes) -> None:
+    eyes.context.add_init_script(_AT_ONCE)
+    eyes.page.reload()
+    expect(eyes.page.get_by_role("combobox")).to_be_focused()
+
+
 def test_the_theme_is_kept(eyes: Eyes) -> None:
     root = eyes.page.locator("html")
     eyes.page.get_by_role("button", name="Theme: auto").click()

@@ -13,7 +13,7 @@ import { useStore } from "./store.js";
 import { nextTheme, theme } from "./theme.js";
 import { act, complain, Toasts } from "./toasts.js";
 import { nextZone, zone } from "./time.js";
-import { html, useEffect } from "./ui.js";
+import { html, useEffect, useLayoutEffect } from "./ui.js";
 
 /**
  * @typedef {{path: string, title: string, page: import("./ui.js").Component, icon?: string, key?: string,
@@ -63,7 +63,7 @@ const isOffered = (entry) => Boolean(entry.icon) && (!entry.right || can(entry.r
 
 /** @param {PageEntry[]} pages */
 function useShortcuts(pages) {
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: whoever sees the page may press its keys
     const offered = pages.filter(isOffered);
     const undo = [
       addKeys([
