@@ -93,8 +93,10 @@ def test_all_comes_back_with_the_lease_and_only_what_had_begun_loses_an_attempt(
     assert max(back.values()) - killed < 10 * LEASE
     first = min(leases.values())
     for id, deadline in leases.items():
-        if name == "solo" and deadline > first:
-            continue  # it has begun one by then, and leaves the others to the keeper
+        if name in {"solo", "gevent"} and deadline > first:
+            # It has begun one by then, and leaves the others to the keeper: with gevent, too, Celery's loop
+            # waits for a hand. What was begun has a later deadline, unless its lease was renewed since.
+            continue
         over = deadline / 1_000
         assert over <= killed + LEASE
         assert back[id] - over - beat.lost(killed, back[id]) <= _AT_MOST

@@ -28,7 +28,7 @@ def test_a_dead_letter_name_is_a_view_over_its_queues(room: Room) -> None:
 
 
 def test_a_name_that_means_nothing_is_not_found_and_the_names_are_told(room: Room) -> None:
-    with pytest.raises(NotFound, match="there are dlq_fast, dlq_heavy"):
+    with pytest.raises(NotFound, match=r"the queues 'chat_events', .* and the names 'dlq_fast', 'dlq_heavy'"):
         DeadLetters(room, "dlq_slow").find()
 
 

@@ -84,6 +84,8 @@ class Server:
         self.user = user
         self.certificate = certificate
         self.options = dict(options)
+        if "cluster-enabled" in options:
+            self.options["cluster-port"] = str(self.claim_port())
         self._process: subprocess.Popen[bytes] | None = None
 
     def claim_port(self) -> int:
@@ -483,8 +485,6 @@ def cluster(
         lines = {**(options or {}), **({"user": f"app on >app-secret {acl}"} if acl else {})}
         proof = certificate(folder) if tls else None
         servers = [Server(folder / f"node{n}", _cluster_options(lines), certificate=proof) for n in range(6)]
-        for server in servers:
-            server.options["cluster-port"] = str(server.claim_port())
         made = Cluster(servers[:3], servers[3:], "app:app-secret@" if acl else "")
         with _running(servers):
             _join(made)
