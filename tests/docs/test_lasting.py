@@ -28,9 +28,15 @@ from celery import Celery
 app = Celery("shop", broker="postroom+" + os.environ["POSTROOM_URL"])
 """
 ROLES = """
+[roles.fast]
+queues = ["emails"]
+
 [roles.heavy]
 queues = ["emails"]
 """
+#: And handlers, where it shows none.
+JOBS = "shop.jobs:handlers"
+HANDLERS = "handlers = dict.fromkeys(['emails', 'payouts'], print)\n"
 CELERY = [sys.executable, "-m", "celery"]
 
 
@@ -46,11 +52,12 @@ class Lasting(NamedTuple):
 
 
 def says_when_ready(args: list[str]) -> str:
-    """Nothing: it ends by itself, and another test runs it."""
+    """Nothing: it ends by itself, and another test runs it. (Workers are also run until nothing is left.)"""
     if args[0] == "celery":
         return {"worker": "ready", "beat": "beat: Starting"}.get(args[3], "")
     command = " ".join(read_postroom(args[1:])) if args[0] == "postroom" else ""
-    return {"serve": r"https?://127\.0\.0\.1:\d+", "celery worker": "ready"}.get(command, "")
+    says = {"serve": r"https?://127\.0\.0\.1:\d+", "celery worker": "ready", "worker": r" works: "}
+    return says.get(command, "")
 
 
 def lasting() -> list[Lasting]:
@@ -66,8 +73,9 @@ def lasting() -> list[Lasting]:
 
 
 def test_there_are_some() -> None:
-    assert {each.args[:2] for each in lasting()} >= {("postroom", "serve"), ("celery", "-A")}
-    assert len(lasting()) >= 7
+    started = {each.args[:2] for each in lasting()}
+    assert started >= {("postroom", "serve"), ("postroom", "worker"), ("celery", "-A")}
+    assert len(lasting()) >= 12
 
 
 @pytest.mark.parametrize("one", lasting(), ids=str)
@@ -76,7 +84,7 @@ def test_it_starts_and_stops_when_it_is_asked(one: Lasting, tmp_path: Path, neig
     program, *args = (neighbours.met(word) for word in one.args)
     if "serve" in args:
         args = [*without(args, "--port"), "--port", "0"]
-    elif "--loglevel" not in args:
+    elif "celery" in (program, args[0]) and "--loglevel" not in args:
         args += ["--loglevel", "INFO"]
     environ = CLEAN | {"POSTROOM_URL": f"sqlite:///{tmp_path}/page.db", "PYTHONPATH": str(tmp_path)}
     log = tmp_path / "log"
@@ -101,13 +109,24 @@ def furnish(page: str, folder: Path) -> None:
     settings = folder / "postroom.toml"
     given = settings.read_text(encoding="utf-8") if settings.exists() else ""
     if "[roles" not in given:
-        settings.write_text(given + ROLES, encoding="utf-8")
-    (folder / "shop").mkdir(exist_ok=True)
-    (folder / "shop" / "__init__.py").write_text(APP, encoding="utf-8")
-    (folder / "shop" / "tasks.py").write_text("from shop import app as app\n", encoding="utf-8")
+        given += ROLES
+    if "\napp = " not in given:
+        given = f'app = "{JOBS}"\n{given}'
+    settings.write_text(given, encoding="utf-8")
+    if not (folder / "shop.py").exists():
+        set_up_shop(folder / "shop")
     made = certificate(folder)
     made.rename(folder / "cert.pem")
     made.with_suffix(".key").rename(folder / "key.pem")
+
+
+def set_up_shop(shop: Path) -> None:
+    shop.mkdir(exist_ok=True)
+    shown = {"__init__": APP, "tasks": "from shop import app as app\n", "jobs": HANDLERS, "payouts": HANDLERS}
+    for module, text in shown.items():
+        file = shop / f"{module}.py"
+        if not file.exists():
+            file.write_text(text, encoding="utf-8")
 
 
 def without(args: list[str], option: str) -> list[str]:
