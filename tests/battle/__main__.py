@@ -39,9 +39,11 @@ class Campaign:
         jobs: int = 0, blows: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         self.legs, self.seed, self.rate, self.jobs, self.blows = legs, seed, rate, jobs, blows or {}
-        # Other settings are another run.
+        # Other settings are another run, and so is another state of the code.
         counted = "".join(f"-{count}{kind}" for kind, count in (("", jobs), *self.blows.items()) if count)
-        self.folder = state / f"seed-{seed}-{minutes / len(legs) * 60:.0f}s-x{rate:g}{counted}"
+        self.folder = (
+            state / f"{report.tree()}-seed-{seed}-{minutes / len(legs) * 60:.0f}s-x{rate:g}{counted}"
+        )
         self.seconds = minutes * 60 / len(legs)
 
     def results(self) -> dict[str, report.Figures]:

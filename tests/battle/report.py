@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,18 @@ def machine() -> str:
     redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
     rabbit = next((folder.name.partition("-")[2] for folder in rabbit_folders()), "none")
     return (
-        f"{len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, "
+        f"{datetime.now(UTC).date()}; {len(os.sched_getaffinity(0))} cores, "
+        f"Python {platform.python_version()}, "
         f"Celery {version('celery')}, kombu {version('kombu')}, redis-py {version('redis')}, "
         f"Redis {redis.partition('v=')[2].split(' ')[0]}, SQLite {sqlite3.sqlite_version}, RabbitMQ {rabbit}"
     )
+
+
+def tree() -> str:
+    """Which commit of this repository is at work here, and whether something was changed since."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    told = subprocess.run(asked, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "no-commit"
 
 
 def rabbit_folders() -> list[Path]:

@@ -78,6 +78,16 @@ def test_finished_legs_are_not_fought_again(tmp_path: Path, fought: Fought) -> N
     assert len(fought.names) == 10
 
 
+def test_what_another_commit_came_to_is_none_of_this_one(
+    tmp_path: Path, fought: Fought, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign(tmp_path).run()
+    assert campaign(tmp_path).is_good()
+    monkeypatch.setattr(report, "tree", lambda: "another")
+    assert not campaign(tmp_path).is_good()
+    assert campaign(tmp_path).results() == {}
+
+
 def test_a_leg_that_was_lost_is_told_and_its_ledgers_are_kept(tmp_path: Path, fought: Fought) -> None:
     fought.loses = {"redis-threads"}
     one = campaign(tmp_path)
