@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import postroom
 from postroom.config import Config, load
 from postroom.findings import Level
 from tests.cli.inside import Inside
-from tests.cli.shell import CLEAN, Shell
+from tests.cli.shell import CLEAN, COMMAND, Shell
 from tests.docs.blocks import Block, of, write_files
 from tests.docs.shell import read_postroom
 from tests.redis import servers
@@ -104,6 +105,47 @@ def test_probes_and_ports_are_those_that_are_served(tmp_path: Path) -> None:
     )
     (served,) = manifests()["Service", "postroom"]["spec"]["ports"]
     assert served["targetPort"] == server["ports"][0]["name"]
+
+
+@pytest.mark.parametrize("name", ["postroom-fast", "postroom-server"])
+def test_pods_answer_their_probes_and_end_in_time(name: str, tmp_path: Path) -> None:
+    """As a node would have it: the command, the variables and the file, but on loopback and another port."""
+    spec, container = pod(name)
+    ((there,), (port, held)) = container["ports"], servers.claimed_port()
+
+    def here(text: str) -> str:
+        return text.replace("0.0.0.0", servers.HOST).replace(str(there["containerPort"]), str(port))
+
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "jobs.py").write_text("handlers = {'emails': print}\n", encoding="utf-8")
+    config = tmp_path / "postroom.toml"
+    config.write_text(here(manifests()["ConfigMap", "postroom"]["data"]["postroom.toml"]), encoding="utf-8")
+    command = [*COMMAND, *map(here, container["command"][1:])]
+    with held, servers.single() as server, (tmp_path / "log").open("w") as log:
+        environ = CLEAN | {container["env"][0]["name"]: str(config), "POSTROOM_URL": server.url()}
+        with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=log, stderr=log) as process:
+            try:
+                for kind in {"livenessProbe", "readinessProbe"} & container.keys():
+                    probe = container[kind]
+                    servers.until(lambda probe=probe: is_well(probe, port), f"{kind} fails")  # type: ignore[misc]
+                process.terminate()
+                assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
+            finally:
+                process.kill()
+
+
+def is_well(probe: dict[str, Any], port: int) -> bool:
+    """What a node makes of a probe: it asks by an address of the pod, which no list of hosts names."""
+    try:
+        if "httpGet" not in probe:
+            with socket.create_connection((servers.HOST, port), 1):
+                return True
+        asked = httpx.get(
+            f"http://{servers.HOST}:{port}{probe['httpGet']['path']}", headers={"host": f"10.0.0.7:{port}"}
+        )
+        return asked.is_success
+    except (OSError, httpx.TransportError):
+        return False
 
 
 # ---- Redis -----------------------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import postroom
 from examples.marketplace import cases, judge, scenario
 from examples.marketplace.cases import Case
 from examples.marketplace.payouts import Payouts
@@ -15,7 +18,9 @@ from examples.marketplace.workers import Workers
 from postroom.config import load
 from postroom.deadletters import DeadLetters, Groups
 from postroom.room import Room
-from tests.door.staging import room_on
+from tests.cli.shell import CLEAN, COMMAND
+from tests.docs.blocks import commands, of
+from tests.door.staging import PATIENCE, eventually, room_on
 from tests.examples.doors import NAMES, compare_the_command
 from tests.redis import servers
 
@@ -166,6 +171,27 @@ def test_a_hurried_matrix_differs_only_in_its_waits(tmp_path: Path) -> None:
         lease = {"lease": policy.to_text()["lease"]} if queue == "heavy_payouts" else {}
         assert {**quick.to_text(), "backoff": "", **lease} == {**policy.to_text(), "backoff": ""}
     assert hurried.schedules.keys() == real.schedules.keys() == {"refresh_metrics"}
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    """In their order; the worker has a terminal of its own, and is stopped when the message is done."""
+    url = f"sqlite:///{tmp_path}/market.db"
+    environ = CLEAN | {"POSTROOM_URL": url}
+    with ExitStack() as stack:
+        for program, *args in commands(of("sh", "examples/marketplace/README.md")[0].text):
+            if program == "export":
+                name, _, value = args[0].partition("=")
+                environ[name] = value
+                continue
+            process = subprocess.Popen([*COMMAND, *args], cwd=REPO, env=environ)
+            if args[0] != "worker":
+                assert process.wait(PATIENCE) == 0, args
+                continue
+            worker = stack.enter_context(process)
+            stack.callback(process.terminate)
+        with postroom.open(url) as room:
+            eventually(lambda: room.engine.stats("chat_events").counters["acked"] == 1)
+    assert worker.returncode == 0
 
 
 def test_the_readme_names_what_is_there() -> None:
