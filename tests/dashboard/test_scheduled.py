@@ -22,11 +22,14 @@ def test_run_now_and_take_it_back(look: Look, served: Served, room: Room) -> Non
     expect(page.locator("time.countdown")).to_contain_text("1:59:")
     page.get_by_role("button", name=f"Actions for {id}").click()
     page.get_by_role("button", name="Run now").click()
-    expect(page.get_by_text("Nothing waits for its time")).to_be_visible()
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_visible()
     assert queue.get(id).state == "ready"
-    page.get_by_role("button", name="Undo").click()
-    expect(page.locator("time.countdown")).to_contain_text("1:59:")
+    expect(page.get_by_role("table", name="Scheduled messages")).to_contain_text("Left")
+    undo.click()  # before its ten seconds are over: the row itself goes later
+    expect(page.get_by_text("Undone.")).to_be_visible()
     assert queue.get(id).due == due
+    expect(page.locator("time.countdown")).to_contain_text("1:59:")
 
 
 def test_another_time_and_out(look: Look, served: Served, room: Room) -> None:
@@ -99,11 +102,12 @@ def test_a_schedule_is_paused_and_goes_on(look: Look, url: str, room: Room, tmp_
 def test_drawing_over_the_histogram_shows_only_what_is_due_then(
     look: Look, served: Served, room: Room
 ) -> None:
-    for minutes in (1, 2, 50, 100):
+    for minutes in (5, 6, 50, 100):
         room.queue("reports").put({"n": minutes}, delay=minutes * 60)
     eyes = look(served, "/scheduled")
     rows = eyes.page.get_by_role("table", name="Scheduled messages").locator("tbody tr.opens")
     expect(rows).to_have_count(4)
+    expect(eyes.page.get_by_role("img", name="4 messages due")).to_be_visible()
     box = eyes.page.locator(".histogram-bars").bounding_box()
     assert box
     middle = box["y"] + box["height"] / 2

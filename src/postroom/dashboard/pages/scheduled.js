@@ -145,7 +145,7 @@ function Histogram({ queue, hasMore, range, set }) {
   const { data } = useLoaded("upcoming", { every: 3_000, query: { queue: queue || null, over: ahead || null, bars: BARS }, when: (event) => event.name === "lifecycle" });
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const { now: first = 0, until: last = 1, counts = [], overdue = 0, later = 0, whole = true } = data ?? {};
-  const brush = useBrush(box, (from, to) => set({ from: Math.floor(first + (last - first) * from), to: Math.ceil(first + (last - first) * to) }));
+  const brush = useBrush(box, (from, to) => data && set({ from: Math.floor(first + (last - first) * from), to: Math.ceil(first + (last - first) * to) }));
   const high = Math.max(1, ...counts), sum = overdue + counts.reduce((/** @type {number} */ all, /** @type {number} */ each) => all + each, 0);
   const words = data ? `${plural(sum, "message")} due until ${brief(last)}; at most ${count(Math.max(0, ...counts))} within ${span((last - first) / BARS)}` : "…";
   const rest = [overdue ? `${count(overdue)} due already` : "", later ? `${count(later)} later` : "", whole ? "" : "and more than could be counted"].filter(Boolean).join(", ");
