@@ -42,6 +42,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     postroom.celery.close_offices()
 
 
+@pytest.fixture(autouse=True)
+def nobody_is_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that one test joins makes no worker of those that come later in this process."""
+    monkeypatch.setattr("postroom.celery.presence._joined", [])
+
+
 # ---- for tests with workers ------------------------------------------------------------------------
 
 

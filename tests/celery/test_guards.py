@@ -128,7 +128,7 @@ def test_a_task_that_was_acked_early_is_guarded_while_it_runs(shop: Shop, room: 
     shop.until(lambda: shop.lines("pay"))
     shop.until(lambda: room.engine.stats("pay").counters["acked"] == 1)
     shop.python(f"early.apply_async(['INV-1', {str(gate)!r}], task_id='second')")
-    shop.until(lambda: room.engine.stats("pay").counters["put"] == 3, "it did not come again")
+    shop.until(lambda: room.engine.stats("pay").counters["put"] >= 3, "it did not come again")
     assert len(shop.lines("pay")) == 1
     gate.touch()
     assert shop.python("print(app.AsyncResult('second').get(timeout=90))") == "INV-1"

@@ -6,6 +6,7 @@ import shutil
 import struct
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser
 
 from tests.dashboard.pictures import DESK, names, take_all
@@ -16,6 +17,7 @@ REPO = Path(__file__).parents[2]
 TAKEN, SHOWN = REPO / "build" / "images", REPO / "docs" / "images"
 
 
+@pytest.mark.timeout(900)
 def test_every_page_has_its_picture_in_both_themes(browser: Browser) -> None:
     shutil.rmtree(TAKEN, ignore_errors=True)
     take_all(browser, TAKEN)

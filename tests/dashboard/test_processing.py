@@ -205,11 +205,14 @@ def shown_before_it_changed_hands(look: Look, served: Served, room: Room) -> tup
     id = begin(room, "10m")
     eyes = look(served, "/processing")
     eyes.forgive("status of 409")
+    actions = eyes.page.get_by_role("button", name=f"Actions for {id}")
+    expect(actions).to_be_visible()
     eyes.page.get_by_role("button", name="Live", exact=True).click()  # what is shown stands still
+    expect(eyes.page.get_by_role("button", name="Paused")).to_be_visible()
     queue = room.queue("slow")
     queue.release(id)
     assert queue.claim()
-    eyes.page.get_by_role("button", name=f"Actions for {id}").click()
+    actions.click()
     return eyes.page, id
 
 

@@ -12,6 +12,7 @@ from postroom.http.roles import Role
 from postroom.room import Room
 from tests.dashboard.eyes import Eyes
 from tests.http.servers import Served, serving
+from tests.redis.servers import claimed_port
 
 Look = Callable[..., Eyes]
 
@@ -112,18 +113,19 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(look: Look, served: Served)
 
 
 def test_a_server_that_comes_back_needs_no_reload(look: Look, room: Room, url: str, tmp_path: Path) -> None:
-    with serving(url, tmp_path) as first:
-        port = first.address.rpartition(":")[2]
+    number, held = claimed_port()
+    port = str(number)
+    with held, serving(url, tmp_path, "--port", port) as first:
         eyes = look(first)
         expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
         eyes.forgive("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
         first.terminate()
-    expect(eyes.page.get_by_role("button", name="Offline")).to_be_visible()
-    room.queue("emails").put(1)
-    with serving(url, tmp_path, "--port", port):
-        expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
-        expect(eyes.page.get_by_text("No queue yet")).to_have_count(0)
-        eyes.close()
+        expect(eyes.page.get_by_role("button", name="Offline")).to_be_visible()
+        room.queue("emails").put(1)
+        with serving(url, tmp_path, "--port", port):
+            expect(eyes.page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+            expect(eyes.page.get_by_text("No queue yet")).to_have_count(0)
+            eyes.close()
 
 
 #: A tab in the background, as the page is told of it: no browser without a screen has one.

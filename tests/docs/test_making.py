@@ -15,6 +15,8 @@ from bench.scaling import page as scaling
 from tests.cli.shell import CLEAN
 from tests.docs.blocks import BLOCKS, REPO, commands
 
+pytestmark = pytest.mark.timeout(900)
+
 #: Neither this make nor this pytest is the one that is started.
 ENVIRON = {name: value for name, value in CLEAN.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))}
 #: What makes it small, where the page does not say it otherwise.

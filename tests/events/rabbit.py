@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,17 +22,11 @@ from kombu import Connection
 
 from tests.celery.workers import wait_until
 from tests.processes import has_stopped
+from tests.redis.servers import claimed_port
 
 _PATIENCE = 120.0
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Rabbit:
@@ -41,7 +34,9 @@ class Rabbit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self._epmd_port, self._dist_port = free_port(), free_port(), free_port()
+        ports = [claimed_port() for _ in range(3)]
+        self.port, self._epmd_port, self._dist_port = (port for port, _ in ports)
+        self._claims = [claim for _, claim in ports]
         self._node = f"postroom{secrets.token_hex(4)}@localhost"
         self._epmd: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,6 +97,8 @@ class Rabbit:
         if self._epmd is not None:
             self._epmd.kill()
             self._epmd.wait()
+        while self._claims:
+            self._claims.pop().close()
 
     def connect(self) -> Any:
         return Connection(self.url)

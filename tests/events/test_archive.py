@@ -145,7 +145,7 @@ def test_what_is_discarded_is_gone_with_its_copies(app: EventsApp, rabbit: Rabbi
         assert len(dead.find().letters) == 3
         assert dead.discard([f"{2:032x}", "nobody"]).done == 1
     assert numbers(app, url) == [1, 3]
-    assert rabbit.count(app.names.archive) == 2
+    wait_until(lambda: rabbit.count(app.names.archive) == 2, lambda: "who looked does not give them back")
 
 
 def test_a_killed_reader_gives_everything_back_in_order(app: EventsApp, rabbit: Rabbit, url: str) -> None:

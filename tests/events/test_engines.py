@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from postroom.errors import EngineUnavailable, NotFound
 from postroom.model import Failure, NewMessage, State
 from postroom.policy import Policy
 from tests.celery.workers import WorkerProcess
-from tests.events.rabbit import free_port
 from tests.events.stage import Stage
 from tests.redis import servers
 
@@ -87,8 +87,12 @@ def test_whatever_way_an_attempt_ends_in_the_last_one_is_a_dead_letter(tmp_path:
 
 @pytest.mark.timeout(240)
 def test_a_worker_serves_how_its_service_stands_beside_its_room(tmp_path: Path) -> None:
-    with Stage(f"postroom+sqlite:///{tmp_path}/events.db", tmp_path, max_retries=0) as stage:
-        port = free_port()
+    with ExitStack() as stack:
+        stage = stack.enter_context(
+            Stage(f"postroom+sqlite:///{tmp_path}/events.db", tmp_path, max_retries=0)
+        )
+        port, held = servers.claimed_port()
+        stack.enter_context(held)
         command = [sys.executable, "-m", "postroom.cli", "events", "worker", "tests.events.service"]
         options = ["--pool", "solo", "--loglevel", "INFO", "--metrics-port", str(port)]
         log = tmp_path / "served.log"

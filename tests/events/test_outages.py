@@ -68,8 +68,9 @@ def put_on_ladders(rabbit: Rabbit, apps: list[EventsApp]) -> None:
 
 def await_events(rabbit: Rabbit, apps: list[EventsApp], count: int) -> None:
     queues = [app.names.queue("late.happened", None, one=False) for app in apps]
+    # At least: what a rung has just passed on when RabbitMQ is killed it may pass on again.
     wait_until(
-        lambda: [rabbit.count(queue) for queue in queues] == [count] * len(apps),
+        lambda: min(map(rabbit.count, queues)) >= count,
         lambda: str({queue: count for queue, count in rabbit.totals().items() if count}),
     )
 

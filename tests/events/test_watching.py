@@ -101,7 +101,7 @@ def test_an_archive_that_grows_old_warns_too(
     app.watch.look()
     (warning,) = told(caplog, "events.archive_filling")
     assert warning.filled == pytest.approx(0.9, abs=0.01)
-    assert rabbit.count(app.names.archive) == 1, "a look takes nothing"
+    wait_until(lambda: rabbit.count(app.names.archive) == 1, lambda: "a look takes nothing")
     app.publisher.close()
 
 

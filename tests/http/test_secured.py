@@ -236,9 +236,10 @@ def test_a_process_asks_for_a_token_and_tells_events(tmp_path: Path) -> None:
             assert next(line for line in lines if line.startswith("event:")) == "event: hello"
             message = {"body": 1}
             httpx.post(
-                f"{served.api}/queues/emails/messages", headers=bearer, json=message
+                f"{served.api}/queues/emails/messages", headers=bearer, json=message, timeout=PATIENCE
             ).raise_for_status()
-            httpx.post(f"{served.api}/queues/emails/pause", headers=bearer, json={}).raise_for_status()
+            pause = f"{served.api}/queues/emails/pause"
+            httpx.post(pause, headers=bearer, json={}, timeout=PATIENCE).raise_for_status()
             event = next(line for line in lines if line == "event: lifecycle")
             assert event
             assert '"queue":"emails"' in next(line for line in lines if line.startswith("data:"))
@@ -296,8 +297,9 @@ def test_a_network_needs_a_token_or_read_only(tmp_path: Path, read_only: bool) -
     if read_only:
         with serving(url, tmp_path, "--host", "0.0.0.0", "--read-only") as served:
             api = served.api.replace("0.0.0.0", "127.0.0.1")
-            assert httpx.get(f"{api}/queues").status_code == 200
-            assert httpx.post(f"{api}/queues/emails/messages", json={"body": 1}).status_code == 403
+            with httpx.Client(base_url=api, timeout=PATIENCE) as client:
+                assert client.get("/queues").status_code == 200
+                assert client.post("/queues/emails/messages", json={"body": 1}).status_code == 403
         return
     command = [
         sys.executable,

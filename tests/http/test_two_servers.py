@@ -17,7 +17,7 @@ from tests.http.test_stream import Seen, events_of, is_pause_of, until
 from tests.redis import servers
 
 #: A keeper that is silent for so long loses its lead (ms).
-TTL = 3_000
+TTL = 15_000
 NAMES = ("requeue", "move_to_dlq")
 CONFIG = f'keeper_ttl = "{TTL}ms"\nsweep_interval = "1s"\n'
 

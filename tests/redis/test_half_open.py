@@ -129,7 +129,7 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
     def handle(delivery: Delivery) -> None:
         seen.append(delivery.body)
 
-    with postroom.open(url_of(proxy)) as room, postroom.open(server.url()) as producer:
+    with postroom.open(url_of(proxy, "2s")) as room, postroom.open(server.url()) as producer:
         queue = producer.queue("q", postroom.Policy(lease="5s", max_attempts=20))
         with postroom.Worker(room, {"q": handle}, concurrency=2):
             for number in range(3):
@@ -146,7 +146,8 @@ def test_a_worker_works_again_and_nothing_is_lost(server: servers.Server, proxy:
 def test_after_a_long_rest_a_call_waits_for_one_connection_only(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client(urls.read(urlsplit(url_of(proxy))))
+    # What comes over a new connection has so long on a busy machine.
+    client = Client(urls.read(urlsplit(url_of(proxy, "5s"))))
     try:
         route = client._route
         assert isinstance(route, SingleRoute)
