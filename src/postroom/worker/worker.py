@@ -176,8 +176,8 @@ class Worker:
         With `drain`, until nothing is ready any more; what is scheduled, a retry too, is not waited for.
         What was not begun is handed back.
         """
-        rotation, ending = self._begin()
-        with self._signals():
+        with self._signals():  # first: whoever sees its metrics may ask it to stop
+            rotation, ending = self._begin()
             self._work(rotation, drain, ending)
 
     def start(self) -> Self:
