@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
@@ -399,6 +400,23 @@ def test_a_lost_connection_takes_nothing_from_a_worker(connection: Any, worker: 
     office(connection).flush()
     stats = engine.stats("jobs")
     assert (stats.processing, stats.counters["acked"], stats.counters["retried"]) == (1, 1, 0)
+
+
+def test_a_lost_connection_gives_back_what_only_its_error_still_holds(
+    connection: Any, worker: Worker
+) -> None:
+    """A traceback has the frames that had the message, and itself; nobody else does."""
+    send(connection, "jobs", 1)
+    (message,) = Inbox(connection, Queue("jobs")).take(1)
+    gc.disable()
+    try:
+        message.itself = message
+        del message
+        connection.collect()
+        (again,) = Inbox(connection, Queue("jobs")).take(1)
+        assert again.payload == 1
+    finally:
+        gc.enable()
 
 
 def test_a_lost_connection_leaves_to_a_pool_what_is_in_its_hands(connection: Any, worker: Worker) -> None:

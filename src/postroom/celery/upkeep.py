@@ -7,6 +7,7 @@ It needs nothing from the main thread, so a task that computes for hours in a so
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import queue
 import threading
@@ -29,6 +30,8 @@ _SLOW_TICK = 1.0
 _WAKEFUL = 0.2
 #: How often it looks whether the store still knows what was promised (seconds).
 _LOOK_EVERY = 5.0
+#: While there are orphans, Python's collector is run so often: at first, and at last (seconds).
+_COLLECT_FIRST, _COLLECT_LAST = 1.0, 60.0
 #: After a failure it tries again after this long (seconds).
 _RETRY = 0.5
 #: An office without anything to do ends its thread after this long (seconds).
@@ -48,6 +51,7 @@ class Upkeep:
         self._stopped = False
         self._dozing = False
         self._renewed_at = self._looked_at = time.monotonic()
+        self._collected_at, self._collect_after = 0.0, _COLLECT_FIRST
         self._failing = False
         #: Whether the store is away, as far as this process knows. Nobody but this thread looks whether it is
         #: back: whoever else would wait for a store that does not answer has better things to do.
@@ -132,6 +136,7 @@ class Upkeep:
         if office.orphans:
             # A worker that went to another broker has nobody else who would: we would renew them for ever.
             office.release_orphans(known_tags())
+            self._uncover_orphans(now)
         did = False
         if (due := office.waits) is not None and now >= due:
             office.flush()
@@ -141,6 +146,16 @@ class Upkeep:
             did = True
         office.transients.look_after()
         return did
+
+    def _uncover_orphans(self, now: float) -> None:
+        """Have Python's collector find what nobody has any more and only a cycle holds, such as the traceback
+        of the error that lost a connection. It may not run for hours in a worker with little to do.
+        """
+        if not self._office.orphans:
+            self._collect_after = _COLLECT_FIRST
+        elif now - self._collected_at >= self._collect_after:
+            gc.collect()
+            self._collected_at, self._collect_after = now, min(_COLLECT_LAST, 2 * self._collect_after)
 
     def _nap(self, quiet: float) -> float:
         """How long to sleep; 0: there is nothing to do any more."""
